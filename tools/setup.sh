@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs what Hearth builds with on Debian 12: compilers, libraries and, with --test, the oracles of
+# the tests. Re-running it on a machine that has everything takes a second and asks no registry.
+set -euo pipefail
+
+usage() {
+  cat <<'EOF'
+usage: tools/setup.sh [--test] [--full]
+  (no flag)  what the build needs
+  --test     and what tests/run.sh needs (lint and oracle packages)
+  --full     and what tests/run.sh --full needs (clang 19 with sanitizers and libFuzzer)
+EOF
+}
+
+packages=(
+  g++ cmake ninja-build ccache pkg-config
+  libabsl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
+  libxxhash-dev libpcre2-dev libutf8proc-dev libicu-dev
+  liburing-dev libhwloc-dev libtbb-dev libmimalloc-dev
+  libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy
+)
+test_packages=(python3-jinja2)
+full_packages=(clang-19 clang-tidy-19 clang-format-19 lld-19 libclang-rt-19-dev)
+
+for flag in "$@"; do
+  case "$flag" in
+    --test) packages+=("${test_packages[@]}") ;;
+    --full) packages+=("${test_packages[@]}" "${full_packages[@]}") ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "setup.sh: unknown flag '$flag'" >&2; usage >&2; exit 2 ;;
+  esac
+done
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+  [ "$status" = "install ok installed" ] || missing+=("$package")
+done
+if [ "${#missing[@]}" -eq 0 ]; then
+  echo "setup: everything is installed" >&2
+  exit 0
+fi
+
+run_as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
+echo "setup: installing ${missing[*]}" >&2
+export DEBIAN_FRONTEND=noninteractive
+run_as_root apt-get update -qq
+run_as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
