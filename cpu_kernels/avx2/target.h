@@ -1,0 +1,9 @@
+// The instruction set of this folder, put on each function instead of on the files (no -mavx2):
+// nothing that the linker may share with other objects is compiled for it.
+#pragma once
+
+#include <immintrin.h>
+
+#define HEARTH_AVX2 __attribute__((target("avx2,fma,f16c")))
+// For the functions of headers and for parts of kernels: internal linkage, always inlined.
+#define HEARTH_AVX2_INLINE static inline __attribute__((always_inline, target("avx2,fma,f16c")))
