@@ -6,8 +6,9 @@
 
 namespace hearth {
 
-// score[b] = (sum over heads h in order of max(0, q_h . key_b)) / sqrt(dim) for blocks [0, block_count).
-// Dots as in ops/matmul.h, MatmulRowsArgs; the division as a multiply by `scale` = 1/sqrt(dim).
+// score[b] = (sum over heads h in order of max(0, q_h . key_b)) / sqrt(dim) for blocks [0,
+// block_count). max(0, x) keeps a NaN. Dots as in ops/matmul.h, MatmulRowsArgs; the division as a
+// multiply by `scale` = 1/sqrt(dim).
 struct BlockScoreArgs {
   const float* q = nullptr;     // (heads, dim)
   const float* keys = nullptr;  // (block_count, dim)
@@ -18,11 +19,12 @@ struct BlockScoreArgs {
   float scale = 1;
 };
 
-// One query head over `count` positions: s_i = scale * (q . K[pos_i]); p = exp(s - max); out = sum over i
-// in order of p_i * V[pos_i] (fma from zero), divided by the sum of p in order. exp as in elementwise.h.
+// One query head over `count` >= 1 positions: s_i = scale * (q . K[pos_i]), dots as above; p =
+// exp(s - max); out = sum over i in order of p_i * V[pos_i] (fma from zero), divided by the sum of
+// p in order. exp as in elementwise.h.
 struct AttendArgs {
-  const float* q = nullptr;          // (dim)
-  const float* k = nullptr;          // (positions, dim), row stride kv_stride
+  const float* q = nullptr;  // (dim)
+  const float* k = nullptr;  // (positions, dim), row stride kv_stride
   const float* v = nullptr;
   uint32_t kv_stride = 0;
   const uint32_t* positions = nullptr;  // (count), ascending

@@ -1,10 +1,10 @@
-// The element-wise and small-reduction operations of the dense path. All are fp32, row by row: the bits of
-// a row do not depend on the other rows, on the share, nor on the instruction set.
+// The element-wise and small-reduction operations of the dense path. All are fp32, row by row: the
+// bits of a row do not depend on the other rows, on the share, nor on the instruction set.
 //
-// exp(v) is one written-out polynomial: v clamped to [-87.3, 88.7]; n = round-half-to-even(v * log2 e);
-// r = fma(n, -ln2_hi, v), then fma(n, -ln2_lo, r); a degree-6 polynomial in r by Horner's rule with fma;
-// scaled by 2^n. sigmoid(v) = 1 / (1 + exp(-v)); silu(v) = v * sigmoid(v).
-// Sums over a row use sixteen accumulators, as MatmulRowsArgs.
+// exp(v) is one written-out polynomial: v clamped to [-87.3, 88.7]; n = round-half-to-even(v * log2
+// e); r = fma(n, -ln2_hi, v), then fma(n, -ln2_lo, r); a degree-6 polynomial in r by Horner's rule
+// with fma; scaled by 2^n. sigmoid(v) = 1 / (1 + exp(-v)); silu(v) = v * sigmoid(v). Sums over a
+// row use sixteen accumulators, as MatmulRowsArgs.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ namespace hearth {
 
 enum class NormWeight : uint8_t { kOnePlus, kPlain };  // y * (1 + w) or y * w
 
-// y = x / sqrt(mean(x^2) + epsilon) * weight, per group of `group` values. Group g of a row uses
+// y = x / sqrt(mean(x^2) + epsilon) * weight, per group of `group` values: mean = sum / group,
+// factor = 1 / sqrt(mean + epsilon), y = (x * factor) * weight, each rounded. Group g of a row uses
 // w[(g * group) % w_count ...]: w_count is cols (one weight each) or group (shared by all groups).
 struct RmsNormArgs {
   const float* x = nullptr;  // (rows, cols)
@@ -64,8 +65,9 @@ struct GateArgs {
   bool silu = false;
 };
 
-// The read of a hyper-connection: u[j] = (sum over s in order of sigmoid(gate[s][j]) * hn[s][j]) / streams,
-// each product and sum rounded on its own (fma(sigmoid, hn, acc)), the division as a multiply by 1/streams.
+// The read of a hyper-connection: u[j] = (sum over s in order of sigmoid(gate[s][j]) * hn[s][j]) /
+// streams, each product and sum rounded on its own (fma(sigmoid, hn, acc)), the division as a
+// multiply by 1/streams.
 struct StreamMixArgs {
   const float* gate = nullptr;  // (rows, streams * hidden), before the sigmoid
   const float* hn = nullptr;    // (rows, streams * hidden)
@@ -98,10 +100,10 @@ struct CombineArgs {
   uint32_t hidden = 0;
 };
 
-// Rotary embedding in place on the first `rotary_dim` values of each head: pairs (i, i + rotary_dim/2),
-// y_i = fma(x_i, cos_i, -(x_j * sin_i)), y_j = fma(x_j, cos_i, x_i * sin_i).
+// Rotary embedding of split halves in place on the first `rotary_dim` values of each head: pairs
+// (i, i + rotary_dim/2), y_i = fma(x_i, cos_i, -(x_j * sin_i)), y_j = fma(x_j, cos_i, x_i * sin_i).
 struct RotaryArgs {
-  float* x = nullptr;          // (rows, heads, head_stride)
+  float* x = nullptr;  // (rows, heads, head_stride)
   uint32_t row_stride = 0;
   uint32_t head_stride = 0;
   const float* cos = nullptr;  // (rows, rotary_dim / 2)
@@ -112,14 +114,17 @@ struct RotaryArgs {
 };
 
 // Depthwise causal convolution over time: out[t][c] = sum over taps j in order (fma, from zero) of
-// w[c][j] * x[t + j * dilation][c]. `x` starts (taps - 1) * dilation rows before the first output row.
+// w[c][j] * x[t + j * dilation][c]. `x` starts (taps - 1) * dilation rows before the first output
+// row.
 struct ConvArgs {
   const float* x = nullptr;  // (rows + (taps - 1) * dilation, channels), row stride x_stride
   uint32_t x_stride = 0;
-  const float* w = nullptr;  // (taps, channels): transposed from the checkpoint's (channels, 1, taps)
-  float* out = nullptr;      // (rows, channels), row stride out_stride
+  const float* w =
+      nullptr;            // (taps, channels): transposed from the checkpoint's (channels, 1, taps)
+  uint32_t w_stride = 0;  // channels of one tap of w; 0 means x_stride
+  float* out = nullptr;   // (rows, channels), row stride out_stride
   uint32_t out_stride = 0;
-  uint32_t rows = 0;
+  uint32_t rows = 0;           // output rows
   uint32_t channel_begin = 0;  // this call's share
   uint32_t channel_end = 0;
   uint32_t taps = 0;

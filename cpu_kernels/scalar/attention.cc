@@ -1,0 +1,43 @@
+// Sparse attention, scalar: the definition. Contracts: ops/attention.h.
+#include <cmath>
+
+#include "cpu_kernels/scalar/exp.h"
+#include "cpu_kernels/scalar/kernels.h"
+#include "cpu_kernels/scalar/lane_sum.h"
+
+namespace hearth::scalar {
+
+void BlockScore(const BlockScoreArgs& args) {
+  for (uint32_t b = 0; b < args.block_count; ++b) {
+    const float* key = args.keys + size_t{b} * args.dim;
+    float acc = 0;
+    for (uint32_t head = 0; head < args.heads; ++head) {
+      const float dot = DotOf(args.q + size_t{head} * args.dim, key, args.dim);
+      acc = acc + (dot < 0 ? 0.0f : dot);
+    }
+    args.score[b] = acc * args.scale;
+  }
+}
+
+void Attend(const AttendArgs& args) {
+  float max = -INFINITY;
+  for (uint32_t i = 0; i < args.count; ++i) {
+    const float* key = args.k + size_t{args.positions[i]} * args.kv_stride;
+    args.scores[i] = args.scale * DotOf(args.q, key, args.dim);
+    max = args.scores[i] > max ? args.scores[i] : max;
+  }
+  float sum = 0;
+  for (uint32_t i = 0; i < args.count; ++i) {
+    args.scores[i] = ExpOf(args.scores[i] - max);
+    sum = sum + args.scores[i];
+  }
+  for (uint32_t d = 0; d < args.dim; ++d) {
+    float acc = 0;
+    for (uint32_t i = 0; i < args.count; ++i) {
+      acc = std::fma(args.scores[i], args.v[size_t{args.positions[i]} * args.kv_stride + d], acc);
+    }
+    args.out[d] = acc / sum;
+  }
+}
+
+}  // namespace hearth::scalar
