@@ -1,5 +1,7 @@
 // fp32 activations as int8, in blocks of 32 values (canonical arithmetic: pack/FORMAT.md).
-//   s = max|x| / 127 over the block; q = round-half-to-even(x / s); s == 0 gives q = 0
+//   s = max|x| / 127 over the block; q = round-half-to-even(x / s), at most 127 in magnitude (the bound
+//   matters for subnormal s only); s == 0 gives q = 0. A NaN or infinity in the block gives such an s, and
+//   so marks every output that depends on it.
 // A last block may be shorter; its missing values count as zero.
 #pragma once
 

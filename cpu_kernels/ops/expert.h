@@ -5,7 +5,8 @@
 // zero; the total is segment 0, plus segment 1, plus segment 2, ... in order, by fp32 addition.
 //   NVFP4: within a segment, sub-blocks of 16 in order:
 //       acc = fma(x_scale * w_scale, float(int32 dot of doubled codes and q), acc)
-//     where w_scale = E4M3 block scale / 2 (exact; the doubling is undone there). The total is then
+//     where w_scale = E4M3 block scale / 2 (exact; the doubling is undone there; the bytes 0 to 0x7E,
+//     which is all that a pack may hold). The total is then
 //     multiplied by the projection's fp32 multiplier.
 //   BF16, FP8, F32: w decoded to fp32 (FP8: code * block scale, one fp32 multiply); k in order:
 //       acc = fma(w, x, acc)
@@ -50,8 +51,8 @@ struct ExpertDownArgs {
   uint32_t band_end = 0;
 };
 
-// Reference arithmetic: an NVFP4 blob (any other format passes through unchanged in kind) decoded to the
-// kF32 layout of the same shape, w = e2m1 * e4m3 * multiplier in fp32, left to right.
+// Reference arithmetic: a blob of any format decoded to the kF32 layout of the same shape. NVFP4:
+// w = e2m1 * e4m3 * multiplier in fp32, left to right; the others as above. Padding rows are zero.
 struct DecodeExpertArgs {
   const ExpertLayout* layout = nullptr;  // of `blob`
   const std::byte* blob = nullptr;

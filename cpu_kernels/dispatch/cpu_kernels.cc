@@ -1,0 +1,135 @@
+#include "cpu_kernels/dispatch/cpu_kernels.h"
+
+#include <array>
+
+#include "cpu_kernels/scalar/kernels.h"
+#include "runtime/base/check.h"
+
+namespace hearth {
+namespace {
+
+// Rows are in the order of preference; a kernel that an instruction set lacks is the next row's.
+constexpr std::array<CpuKernels, 3> kTable = {{
+    {
+        .isa = Isa::kAvx512,
+        .quantize_rows = scalar::QuantizeRows,
+        .matmul_q8 = scalar::MatmulQ8,
+        .matmul_bf16 = scalar::MatmulBf16,
+        .matmul_f32 = scalar::MatmulF32,
+        .expert_gate_up = scalar::ExpertGateUp,
+        .expert_down = scalar::ExpertDown,
+        .decode_expert = scalar::DecodeExpert,
+        .rms_norm = scalar::RmsNorm,
+        .silu = scalar::Silu,
+        .sigmoid = scalar::Sigmoid,
+        .swiglu = scalar::Swiglu,
+        .gate = scalar::Gate,
+        .stream_mix = scalar::StreamMix,
+        .stream_add = scalar::StreamAdd,
+        .combine = scalar::Combine,
+        .rotary = scalar::Rotary,
+        .conv = scalar::Conv,
+        .l2_norm = scalar::L2Norm,
+        .gdn_recurrent = scalar::GdnRecurrent,
+        .gdn_chunked = scalar::GdnChunked,
+        .block_score = scalar::BlockScore,
+        .attend = scalar::Attend,
+        .top_k = scalar::TopK,
+    },
+    {
+        .isa = Isa::kAvx2,
+        .quantize_rows = scalar::QuantizeRows,
+        .matmul_q8 = scalar::MatmulQ8,
+        .matmul_bf16 = scalar::MatmulBf16,
+        .matmul_f32 = scalar::MatmulF32,
+        .expert_gate_up = scalar::ExpertGateUp,
+        .expert_down = scalar::ExpertDown,
+        .decode_expert = scalar::DecodeExpert,
+        .rms_norm = scalar::RmsNorm,
+        .silu = scalar::Silu,
+        .sigmoid = scalar::Sigmoid,
+        .swiglu = scalar::Swiglu,
+        .gate = scalar::Gate,
+        .stream_mix = scalar::StreamMix,
+        .stream_add = scalar::StreamAdd,
+        .combine = scalar::Combine,
+        .rotary = scalar::Rotary,
+        .conv = scalar::Conv,
+        .l2_norm = scalar::L2Norm,
+        .gdn_recurrent = scalar::GdnRecurrent,
+        .gdn_chunked = scalar::GdnChunked,
+        .block_score = scalar::BlockScore,
+        .attend = scalar::Attend,
+        .top_k = scalar::TopK,
+    },
+    {
+        .isa = Isa::kScalar,
+        .quantize_rows = scalar::QuantizeRows,
+        .matmul_q8 = scalar::MatmulQ8,
+        .matmul_bf16 = scalar::MatmulBf16,
+        .matmul_f32 = scalar::MatmulF32,
+        .expert_gate_up = scalar::ExpertGateUp,
+        .expert_down = scalar::ExpertDown,
+        .decode_expert = scalar::DecodeExpert,
+        .rms_norm = scalar::RmsNorm,
+        .silu = scalar::Silu,
+        .sigmoid = scalar::Sigmoid,
+        .swiglu = scalar::Swiglu,
+        .gate = scalar::Gate,
+        .stream_mix = scalar::StreamMix,
+        .stream_add = scalar::StreamAdd,
+        .combine = scalar::Combine,
+        .rotary = scalar::Rotary,
+        .conv = scalar::Conv,
+        .l2_norm = scalar::L2Norm,
+        .gdn_recurrent = scalar::GdnRecurrent,
+        .gdn_chunked = scalar::GdnChunked,
+        .block_score = scalar::BlockScore,
+        .attend = scalar::Attend,
+        .top_k = scalar::TopK,
+    },
+}};
+
+}  // namespace
+
+std::string_view IsaName(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  HEARTH_CHECK(false);
+}
+
+std::span<const CpuKernels> AllCpuKernels() { return kTable; }
+
+bool Supports(const CpuFeatures& have, Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return true;
+    case Isa::kAvx2:
+      return have.avx2;
+    case Isa::kAvx512:
+      return have.avx512;
+  }
+  HEARTH_CHECK(false);
+}
+
+const CpuKernels& SelectCpuKernels(const CpuFeatures& have) {
+  for (const CpuKernels& row : kTable) {
+    if (Supports(have, row.isa)) return row;
+  }
+  HEARTH_CHECK(false);  // every processor runs the scalar row
+}
+
+const CpuKernels* FindCpuKernels(std::string_view isa_name) {
+  for (const CpuKernels& row : kTable) {
+    if (IsaName(row.isa) == isa_name) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace hearth
