@@ -1,0 +1,48 @@
+// How the model is computed, whatever for: arithmetic, instruction set, threads, chunks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "runtime/config/field.h"
+
+namespace hearth {
+
+enum class Arithmetic {
+  kReference,  // fp32 everywhere: slow, for checking
+  kFast,       // int8 activations and the canonical expert arithmetic: the product
+};
+
+constexpr std::array<EnumEntry<Arithmetic>, 2> EnumEntriesOf(Arithmetic) {
+  return {{{Arithmetic::kReference, "reference"}, {Arithmetic::kFast, "fast"}}};
+}
+
+enum class CpuIsaChoice { kAuto, kScalar, kAvx2, kAvx512 };
+
+constexpr std::array<EnumEntry<CpuIsaChoice>, 4> EnumEntriesOf(CpuIsaChoice) {
+  return {{{CpuIsaChoice::kAuto, "auto"},
+           {CpuIsaChoice::kScalar, "scalar"},
+           {CpuIsaChoice::kAvx2, "avx2"},
+           {CpuIsaChoice::kAvx512, "avx512"}}};
+}
+
+struct ComputeConfig {
+  Arithmetic arithmetic = Arithmetic::kFast;
+  CpuIsaChoice cpu_isa = CpuIsaChoice::kAuto;
+  uint32_t threads = 0;
+  uint32_t prompt_chunk_tokens = 256;  // activations of a chunk stay in the second-level cache
+  bool ngram_in_memory = false;        // a token reads 16 rows of it: the file serves well
+
+  template <class Visitor>
+  void Visit(Visitor&& v) {
+    v("arithmetic", arithmetic, "fp32 for checking, or int8 activations");
+    v("cpu_isa", cpu_isa, "instruction set; the answer is the same");
+    v("threads", threads, "computing threads, 0 = every CPU that this process may use",
+      {.minimum = 0, .maximum = 1024});
+    v("prompt_chunk_tokens", prompt_chunk_tokens, "tokens read at once",
+      {.minimum = 1, .maximum = 4096});
+    v("ngram_in_memory", ngram_in_memory, "load the n-gram table whole");
+  }
+};
+
+}  // namespace hearth

@@ -1,0 +1,64 @@
+// What `hearth run` generates, from what, and how: the fields of one generation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "runtime/config/compute_config.h"
+#include "runtime/config/field.h"
+
+namespace hearth {
+
+struct GenerateConfig {
+  std::string pack;
+  std::string prompt;  // text; exactly one of prompt and tokens is given
+  std::string tokens;  // path of a JSON array of ids
+  bool chat = false;
+  uint32_t max_tokens = 128;  // enough for an answer, little enough to wait for
+  bool ignore_eos = false;
+  std::vector<std::string> stop;
+
+  float temperature = 0.0f;  // greedy: the same text every time unless asked otherwise
+  uint32_t top_k = 0;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
+  uint64_t seed = 0;
+
+  uint32_t spec = 3;  // a window of four rows: most of the gain, and drafts that mostly survive
+  ComputeConfig compute;
+
+  template <class Visitor>
+  void Visit(Visitor&& v) {
+    v("pack", pack, "folder that `hearth pack build` made", {.metavar = "DIR"});
+    v("prompt", prompt, "text to continue, or the user's message with --chat");
+    v("tokens", tokens, "JSON array of token ids to continue instead", {.metavar = "FILE"});
+    v("chat", chat, "wrap the prompt in the model's chat template");
+    v("max_tokens", max_tokens, "most tokens to generate", {.minimum = 1, .maximum = 1 << 20});
+    v("ignore_eos", ignore_eos, "go on past end-of-text tokens");
+    v("stop", stop, "end before this text; may be given several times");
+    v("temperature", temperature, "0 = greedy", {.minimum = 0, .maximum = 100});
+    v("top_k", top_k, "sample from the N best tokens, 0 = all", {.minimum = 0, .maximum = 1 << 20});
+    v("top_p", top_p, "sample from the best that add up to N", {.minimum = 0, .maximum = 1});
+    v("min_p", min_p, "drop what is below N times the best", {.minimum = 0, .maximum = 1});
+    v("repetition_penalty", repetition_penalty, "divides logits of tokens seen, 1 = off",
+      {.minimum = 0.01, .maximum = 100});
+    v("frequency_penalty", frequency_penalty, "logits per earlier output, 0 = off",
+      {.minimum = -100, .maximum = 100});
+    v("presence_penalty", presence_penalty, "logits once it was output, 0 = off",
+      {.minimum = -100, .maximum = 100});
+    v("seed", seed, "of the random numbers");
+    v("spec", spec, "most tokens drafted per window, 0 = off", {.minimum = 0, .maximum = 8});
+    compute.Visit(v);
+  }
+
+  // Both or no source of the prompt, or fields without effect under the others.
+  absl::Status Validate(const GivenFields& given) const;
+};
+
+}  // namespace hearth

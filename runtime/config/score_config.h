@@ -1,0 +1,33 @@
+// What `hearth score` scores, and how.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+
+#include "runtime/config/compute_config.h"
+#include "runtime/config/field.h"
+
+namespace hearth {
+
+struct ScoreConfig {
+  std::string pack;
+  std::string text;    // path; exactly one of text and tokens
+  std::string tokens;  // path of a JSON array of ids
+  uint32_t top = 0;
+  ComputeConfig compute;
+
+  template <class Visitor>
+  void Visit(Visitor&& v) {
+    v("pack", pack, "folder that `hearth pack build` made", {.metavar = "DIR"});
+    v("text", text, "UTF-8 text to score", {.metavar = "FILE"});
+    v("tokens", tokens, "JSON array of token ids to score instead", {.metavar = "FILE"});
+    v("top", top, "list the N best tokens of every position", {.minimum = 0, .maximum = 1000});
+    compute.Visit(v);
+  }
+
+  absl::Status Validate(const GivenFields& given) const;
+};
+
+}  // namespace hearth

@@ -1,0 +1,51 @@
+// What the fields of a config must satisfy together.
+#include "absl/strings/str_cat.h"
+
+#include "runtime/base/status.h"
+#include "runtime/config/generate_config.h"
+#include "runtime/config/score_config.h"
+
+namespace hearth {
+namespace {
+
+absl::Status Required(std::string_view value, std::string_view name) {
+  if (!value.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), ": is required"));
+}
+
+absl::Status ExactlyOne(const GivenFields& given, std::string_view a, std::string_view b) {
+  if (given.Has(a) != given.Has(b)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(a), ", ", ToAbsl(b),
+                                                 ": expected exactly one of them, found ",
+                                                 given.Has(a) ? "both" : "neither"));
+}
+
+absl::Status NoEffect(std::string_view name, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), ": has no effect ", ToAbsl(why)));
+}
+
+}  // namespace
+
+absl::Status GenerateConfig::Validate(const GivenFields& given) const {
+  HEARTH_RETURN_IF_ERROR(Required(pack, "pack"));
+  HEARTH_RETURN_IF_ERROR(ExactlyOne(given, "prompt", "tokens"));
+  if (given.Has("tokens")) HEARTH_RETURN_IF_ERROR(Required(tokens, "tokens"));
+  if (chat && given.Has("tokens")) return NoEffect("chat", "on tokens; give a prompt");
+  if (temperature == 0.0f) {
+    for (const std::string_view name : {"top_k", "top_p", "min_p", "seed"}) {
+      if (given.Has(name)) return NoEffect(name, "at temperature 0; give a temperature above 0");
+    }
+  }
+  if (given.Has("top_p") && top_p == 0.0f) {
+    return absl::InvalidArgumentError("top_p: found 0, expected a number above 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ScoreConfig::Validate(const GivenFields& given) const {
+  HEARTH_RETURN_IF_ERROR(Required(pack, "pack"));
+  HEARTH_RETURN_IF_ERROR(ExactlyOne(given, "text", "tokens"));
+  return Required(given.Has("text") ? text : tokens, given.Has("text") ? "text" : "tokens");
+}
+
+}  // namespace hearth

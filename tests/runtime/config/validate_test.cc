@@ -1,0 +1,106 @@
+// The two configs of the program: documented lists, the defaults, and what their fields need
+// together.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runtime/base/status.h"
+#include "runtime/config/compute_config.h"
+#include "runtime/config/generate_config.h"
+#include "runtime/config/score_config.h"
+
+namespace hearth {
+namespace {
+
+using ::testing::HasSubstr;
+using Assignments = std::vector<std::pair<std::string, std::string>>;
+
+template <class Config>
+std::string ValidateAfter(const Assignments& assignments) {
+  Config config;
+  GivenFields given;
+  for (const auto& [name, value] : assignments) {
+    const absl::Status status = SetField(FieldsOf(config), name, value);
+    EXPECT_TRUE(status.ok()) << status;
+    given.Add(name);
+  }
+  return std::string(config.Validate(given).message());
+}
+
+TEST(Configs, EveryFieldIsDocumentedAndItsDefaultIsInBounds) {
+  GenerateConfig generate;
+  EXPECT_EQ(CheckFields(FieldsOf(generate)), absl::OkStatus());
+  ScoreConfig score;
+  EXPECT_EQ(CheckFields(FieldsOf(score)), absl::OkStatus());
+}
+
+TEST(Configs, DefaultsPrint) {
+  GenerateConfig config;
+  EXPECT_EQ(PrintFields(FieldsOf(config)),
+            "pack = \nprompt = \ntokens = \nchat = false\nmax_tokens = 128\nignore_eos = false\n"
+            "stop = \ntemperature = 0\ntop_k = 0\ntop_p = 1\nmin_p = 0\nrepetition_penalty = 1\n"
+            "frequency_penalty = 0\npresence_penalty = 0\nseed = 0\nspec = 3\narithmetic = fast\n"
+            "cpu_isa = auto\nthreads = 0\nprompt_chunk_tokens = 256\nngram_in_memory = false\n");
+}
+
+TEST(Configs, ChoicesAreListed) {
+  ScoreConfig config;
+  const std::vector<Field> fields = FieldsOf(config);
+  EXPECT_EQ(FindField(fields, "arithmetic")->metavar, "reference|fast");
+  EXPECT_EQ(FindField(fields, "cpu_isa")->metavar, "auto|scalar|avx2|avx512");
+  EXPECT_THAT(std::string(SetField(fields, "arithmetic", "exact").message()),
+              HasSubstr("expected one of reference|fast"));
+}
+
+TEST(GenerateConfig, DraftsAreZeroToEight) {
+  GenerateConfig config;
+  const std::vector<Field> fields = FieldsOf(config);
+  EXPECT_TRUE(SetField(fields, "spec", "0").ok());
+  EXPECT_TRUE(SetField(fields, "spec", "8").ok());
+  EXPECT_FALSE(SetField(fields, "spec", "9").ok());
+}
+
+TEST(GenerateConfig, NeedsAPackAndOneSourceOfThePrompt) {
+  EXPECT_EQ(ValidateAfter<GenerateConfig>({{"pack", "p"}, {"prompt", "hi"}}), "");
+  EXPECT_EQ(ValidateAfter<GenerateConfig>({{"pack", "p"}, {"tokens", "t.json"}}), "");
+  EXPECT_EQ(ValidateAfter<GenerateConfig>({{"prompt", "hi"}}), "pack: is required");
+  EXPECT_EQ(ValidateAfter<GenerateConfig>({{"pack", "p"}}),
+            "prompt, tokens: expected exactly one of them, found neither");
+  EXPECT_EQ(ValidateAfter<GenerateConfig>({{"pack", "p"}, {"prompt", "hi"}, {"tokens", "t"}}),
+            "prompt, tokens: expected exactly one of them, found both");
+  EXPECT_EQ(ValidateAfter<GenerateConfig>({{"pack", "p"}, {"tokens", ""}}), "tokens: is required");
+}
+
+TEST(GenerateConfig, FieldsWithoutEffectAreRefused) {
+  const Assignments base = {{"pack", "p"}, {"prompt", "hi"}};
+  for (const char* name : {"top_k", "top_p", "min_p", "seed"}) {
+    Assignments greedy = base;
+    greedy.emplace_back(name, "1");
+    EXPECT_THAT(ValidateAfter<GenerateConfig>(greedy),
+                HasSubstr(std::string(name) + ": has no effect at temperature 0"));
+    greedy.emplace_back("temperature", "0.7");
+    EXPECT_EQ(ValidateAfter<GenerateConfig>(greedy), "");
+  }
+  EXPECT_THAT(ValidateAfter<GenerateConfig>({{"pack", "p"}, {"tokens", "t"}, {"chat", "true"}}),
+              HasSubstr("chat: has no effect on tokens"));
+}
+
+TEST(GenerateConfig, TopPOfZeroIsRefused) {
+  EXPECT_THAT(ValidateAfter<GenerateConfig>(
+                  {{"pack", "p"}, {"prompt", "hi"}, {"temperature", "1"}, {"top_p", "0"}}),
+              HasSubstr("top_p: found 0"));
+}
+
+TEST(ScoreConfig, NeedsAPackAndOneSourceOfText) {
+  EXPECT_EQ(ValidateAfter<ScoreConfig>({{"pack", "p"}, {"text", "a.txt"}}), "");
+  EXPECT_EQ(ValidateAfter<ScoreConfig>({{"text", "a.txt"}}), "pack: is required");
+  EXPECT_THAT(ValidateAfter<ScoreConfig>({{"pack", "p"}}), HasSubstr("found neither"));
+  EXPECT_THAT(ValidateAfter<ScoreConfig>({{"pack", "p"}, {"text", "a"}, {"tokens", "b"}}),
+              HasSubstr("found both"));
+}
+
+}  // namespace
+}  // namespace hearth

@@ -1,0 +1,72 @@
+// What a subcommand of `hearth` is: a name, a config struct whose Visit list is its flags, and a
+// function. The frame (main.cc, frame.h) parses the flags, answers --help, --version and
+// --print-config, calls Validate() and maps the Status to an exit code; a command only works.
+//
+// Adding one: write `Command MyCommand()` with MakeCommand<MyConfig>(...) in my_command.cc, declare
+// it in commands.h and add it to the list in commands.cc.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "runtime/base/clock.h"
+#include "runtime/config/field.h"
+
+namespace hearth::cli {
+
+// Where a command writes and what it may know of its surroundings.
+struct CommandIo {
+  std::ostream& results;          // stdout: results only; with `json`, one JSON object
+  std::ostream& talk;             // stderr: everything else
+  Clock& clock;                   // for rates and progress
+  bool json = false;              // --json, which every command has
+  bool talk_is_terminal = false;  // then progress lines may overwrite themselves
+};
+
+// A config with its fields, on its way from flags to Run.
+class Invocation {
+ public:
+  virtual ~Invocation() = default;
+  virtual std::vector<Field> Fields() = 0;
+  virtual absl::Status Validate(const GivenFields& given) const = 0;  // wrong: exit code 2
+  virtual absl::Status Run(const CommandIo& io) const = 0;            // wrong: ExitCodeFor()
+};
+
+struct CommandText {
+  std::string name;     // "run"; two words where a group has several: "pack build"
+  std::string summary;  // one line of at most 60 columns, for the list of commands
+  std::string notes;    // lines under the flags in --help, each at most 100 columns; may be empty
+};
+
+struct Command {
+  CommandText text;
+  std::function<std::unique_ptr<Invocation>()> make;
+};
+
+template <class Config>
+class ConfigInvocation final : public Invocation {
+ public:
+  using Function = absl::Status (*)(const Config&, const CommandIo&);
+  explicit ConfigInvocation(Function run) : run_(run) {}
+  std::vector<Field> Fields() override { return FieldsOf(config_); }
+  absl::Status Validate(const GivenFields& given) const override { return config_.Validate(given); }
+  absl::Status Run(const CommandIo& io) const override { return run_(config_, io); }
+
+ private:
+  Config config_;
+  Function run_;
+};
+
+// Config: default-constructible, Visit(visitor), Validate(const GivenFields&) const.
+template <class Config>
+Command MakeCommand(CommandText text, absl::Status (*run)(const Config&, const CommandIo&)) {
+  return {std::move(text), [run] { return std::make_unique<ConfigInvocation<Config>>(run); }};
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,12 @@
+// The subcommands that exist: one maker each, and the list that the frame walks.
+#pragma once
+
+#include <vector>
+
+#include "tools/hearth/command.h"
+
+namespace hearth::cli {
+
+std::vector<Command> AllCommands();  // in the order of --help
+
+}  // namespace hearth::cli

@@ -1,0 +1,22 @@
+// The program `hearth`: its arguments, streams and clock, handed to the frame.
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "runtime/base/clock.h"
+#include "tools/hearth/commands.h"
+#include "tools/hearth/frame.h"
+
+int main(int argc, char** argv) {
+  std::ios::sync_with_stdio(false);
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  hearth::SteadyClock clock;
+  const std::vector<hearth::cli::Command> commands = hearth::cli::AllCommands();
+  const hearth::cli::CommandIo io{.results = std::cout,
+                                  .talk = std::cerr,
+                                  .clock = clock,
+                                  .talk_is_terminal = isatty(STDERR_FILENO) == 1};
+  return static_cast<int>(hearth::cli::RunHearth(args, commands, io));
+}
