@@ -44,9 +44,9 @@ struct TensorInfo {
 
 struct ExpertDirectory {
   uint32_t expert_count = 0;  // per layer
-  std::vector<ExpertLayout> layouts;
-  std::vector<uint64_t> layer_offsets_bytes;  // first blob of each layer
-  std::vector<uint32_t> crcs;                 // [layer][expert]
+  std::vector<ExpertLayout> layouts = {};
+  std::vector<uint64_t> layer_offsets_bytes = {};  // first blob of each layer
+  std::vector<uint32_t> crcs = {};                 // [layer][expert]
 };
 
 struct NgramDirectory {
@@ -54,7 +54,7 @@ struct NgramDirectory {
   uint64_t row_count = 0;
   uint32_t row_dim = 0;
   float scale = 1;
-  std::vector<uint32_t> crcs;  // one per kNgramRowsPerChunk rows, the last chunk may be shorter
+  std::vector<uint32_t> crcs = {};  // one per kNgramRowsPerChunk rows, the last chunk may be shorter
 };
 
 // Bytes of one n-gram row; InvalidArgument when the dimension does not fit the format.

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "pack/format/directory.h"
 #include "pack/format/expert_layout.h"
 #include "pack/format/geometry.h"
 #include "pack/format/manifest.h"
@@ -21,19 +22,7 @@
 
 namespace hearth {
 
-// dense.bin and mtp.bin: named matrices. Vectors are matrices of one row, kept in fp32.
-// Names are the checkpoint's without the "model.language_model." or "model." prefix and the ".weight"
-// suffix: "embed_tokens", "layers.3.self_attn.q_proj", "mtp.fc_hidden", "layers.0.linear_attn.A_log".
-struct TensorInfo {
-  std::string name;
-  MatrixFormat format = MatrixFormat::kF32;
-  uint32_t rows = 0;
-  uint32_t cols = 0;
-  uint64_t offset_bytes = 0;
-  uint64_t bytes = 0;
-  uint32_t crc32c = 0;
-};
-
+// dense.bin and mtp.bin; TensorInfo is in pack/format/directory.h.
 class TensorFile {
  public:
   static absl::StatusOr<TensorFile> Open(const std::string& path);
@@ -55,9 +44,11 @@ class TensorFile {
 class ExpertFile {
  public:
   static absl::StatusOr<ExpertFile> Open(const std::string& path);
-  uint32_t layer_count() const { return static_cast<uint32_t>(layouts_.size()); }
-  uint32_t expert_count() const { return expert_count_; }  // per layer
-  const ExpertLayout& layout(LayerId layer) const { return layouts_[layer.value]; }
+  uint32_t layer_count() const { return static_cast<uint32_t>(directory_.layouts.size()); }
+  uint32_t expert_count() const { return directory_.expert_count; }  // per layer
+  const ExpertLayout& layout(LayerId layer) const {
+    return directory_.layouts[layer.value];
+  }
   uint64_t offset_bytes(ExpertKey key) const;
   uint32_t crc32c(ExpertKey key) const;  // over layout(layer).blob_bytes()
   // Reads blob_bytes() into the front of `into` (at least that large) and checks them. DataLoss names
@@ -66,43 +57,41 @@ class ExpertFile {
   const RandomAccessFile& file() const { return file_; }
 
  private:
-  ExpertFile(RandomAccessFile file, std::vector<ExpertLayout> layouts, uint32_t expert_count,
-             std::vector<uint64_t> layer_offsets, std::vector<uint32_t> crcs);
+  ExpertFile(RandomAccessFile file, ExpertDirectory directory);
   RandomAccessFile file_;
-  std::vector<ExpertLayout> layouts_;
-  uint32_t expert_count_ = 0;
-  std::vector<uint64_t> layer_offsets_;  // first blob of each layer
-  std::vector<uint32_t> crcs_;           // [layer][expert]
+  ExpertDirectory directory_;
 };
 
 // ngram.bin: the hashed n-gram table, read a row at a time.
 class NgramFile {
  public:
   static absl::StatusOr<NgramFile> Open(const std::string& path);
-  NgramRowFormat format() const { return format_; }
-  uint64_t row_count() const { return row_count_; }
-  uint32_t row_dim() const { return row_dim_; }
+  NgramRowFormat format() const { return directory_.format; }
+  uint64_t row_count() const { return directory_.row_count; }
+  uint32_t row_dim() const { return directory_.row_dim; }
   uint64_t row_bytes() const { return row_bytes_; }
-  float scale() const { return scale_; }  // multiplies every value (1 for BF16 and F32)
+  float scale() const { return directory_.scale; }  // multiplies every value (1 for BF16 and F32)
   // Reads and decodes rows to fp32: out (row_ids.size(), row_dim). OutOfRange for a bad row id.
   absl::Status ReadRows(std::span<const uint64_t> row_ids, std::span<float> out) const;
-  // Loads the whole table into memory; later ReadRows do no I/O.
+  // The bytes of rows [row_begin, row_begin + row_count), as they are in the file.
+  absl::Status ReadRowBytes(uint64_t row_begin, uint64_t row_count, std::span<std::byte> out) const;
+  // Loads the whole table into memory and checks it; later ReadRows do no I/O.
   absl::Status LoadWhole();
   const RandomAccessFile& file() const { return file_; }
 
  private:
-  explicit NgramFile(RandomAccessFile file);
+  NgramFile(RandomAccessFile file, NgramDirectory directory, uint64_t row_bytes,
+            uint64_t rows_offset_bytes);
   RandomAccessFile file_;
-  NgramRowFormat format_ = NgramRowFormat::kBf16;
-  uint64_t row_count_ = 0;
-  uint32_t row_dim_ = 0;
+  NgramDirectory directory_;
   uint64_t row_bytes_ = 0;
   uint64_t rows_offset_bytes_ = 0;
-  float scale_ = 1;
-  std::vector<std::byte> whole_;
+  std::vector<std::byte> whole_;  // the rows, once LoadWhole() has run
 };
 
 struct Pack {
+  // Refuses a pack whose files are not of the sizes that the manifest and their headers say, whose
+  // directories are damaged, or whose contents do not fit its geometry. Reads no data: VerifyPack does.
   static absl::StatusOr<Pack> Open(const std::string& dir);
 
   std::string dir;
