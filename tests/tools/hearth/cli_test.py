@@ -1,0 +1,64 @@
+"""Runs the built program: streams, exit codes and full disks, as a user meets them."""
+
+import json
+import subprocess
+import sys
+import unittest
+
+BINARY = ""
+
+
+def hearth(*args, **kwargs):
+    return subprocess.run([BINARY, *args], capture_output=True, text=True, timeout=60,
+                          stdin=subprocess.DEVNULL, check=False, **kwargs)
+
+
+class CliTest(unittest.TestCase):
+    def test_help_is_a_result_and_fits_a_screen(self):
+        done = hearth("--help")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("exit codes: 0 ok", done.stdout)
+        self.assertLessEqual(len(done.stdout.splitlines()), 24)
+        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 100)
+
+    def test_every_listed_command_explains_itself(self):
+        lines = hearth("--help").stdout.splitlines()
+        names = [line[2:16].split() for line in lines if line.startswith("  ")]
+        for name in names:
+            done = hearth(*name, "--help")
+            self.assertEqual((done.returncode, done.stderr), (0, ""), name)
+            self.assertLessEqual(len(done.stdout.splitlines()), 24, name)
+            self.assertIn("hearth " + " ".join(name), done.stdout)
+
+    def test_every_listed_command_refuses_an_unknown_flag(self):
+        lines = hearth("--help").stdout.splitlines()
+        for name in [line[2:16].split() for line in lines if line.startswith("  ")]:
+            done = hearth(*name, "--jsno")
+            self.assertEqual((done.returncode, done.stdout), (2, ""), name)
+            self.assertIn("did you mean --json?", done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_version(self):
+        done = hearth("--version")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertRegex(done.stdout, r"^hearth \d+\.\d+\.\d+\n$")
+        self.assertRegex(json.loads(hearth("--version", "--json").stdout)["version"], r"^\d+\.")
+
+    def test_no_command_and_unknown_command_are_usage_errors(self):
+        self.assertEqual(hearth().returncode, 2)
+        self.assertEqual(hearth().stdout, "")
+        done = hearth("frobnicate")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertTrue(done.stderr.startswith("hearth: unknown command 'frobnicate'"))
+
+    def test_a_full_disk_is_a_failure(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([BINARY, "--version"], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write the results", done.stderr)
+
+
+if __name__ == "__main__":
+    BINARY = sys.argv.pop(1)
+    unittest.main()
