@@ -1,0 +1,326 @@
+#include "runtime/model/sampling/sampler.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "runtime/base/check.h"
+#include "runtime/base/prng.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+constexpr float kNegativeInfinity = -std::numeric_limits<float>::infinity();
+
+// Up to here one pass with a heap of the best beats selecting among all.
+constexpr uint32_t kHeapCountMax = 4096;
+// top_p alone looks at this many of the largest first: on real text 0.95 is reached within them.
+constexpr uint32_t kTopPCountFirst = 256;
+constexpr uint32_t kTopPGrowth = 16;
+
+// exp(x) for x <= 0 in plain multiplications and additions, at most 2 ulp off, so that a sample is
+// the same on every processor; zero below -708, where the result would leave the normal numbers.
+double ExpOfNonPositive(double x) {
+  if (!(x > -708.0)) return 0;
+  constexpr double kLog2E = 0x1.71547652b82fep0;
+  constexpr double kLn2High = 0x1.62e42feep-1;  // 33 bits, so that n * kLn2High is exact
+  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
+  constexpr double kRounder = 0x1.8p52;
+  const double n = (x * kLog2E + kRounder) - kRounder;
+  const double r = (x - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
+  // Taylor to r^13 / 13!; the next term is below 5e-18.
+  constexpr std::array<double, 14> kInverseFactorial = {1.0,
+                                                        1.0,
+                                                        1.0 / 2,
+                                                        1.0 / 6,
+                                                        1.0 / 24,
+                                                        1.0 / 120,
+                                                        1.0 / 720,
+                                                        1.0 / 5040,
+                                                        1.0 / 40320,
+                                                        1.0 / 362880,
+                                                        1.0 / 3628800,
+                                                        1.0 / 39916800,
+                                                        1.0 / 479001600,
+                                                        1.0 / 6227020800.0};
+  double sum = kInverseFactorial[13];
+  for (int i = 12; i >= 0; --i) sum = sum * r + kInverseFactorial[static_cast<size_t>(i)];
+  const auto exponent = static_cast<uint64_t>(static_cast<int64_t>(n) + 1023);
+  return sum * std::bit_cast<double>(exponent << 52);
+}
+
+// An integer that orders as (logit, then lower id) do; -0 counts as +0.
+uint64_t RankKey(float logit, uint32_t id) {
+  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
+  const uint32_t ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+  return (uint64_t{ordered} << 32) | ~id;
+}
+uint32_t IdOfKey(uint64_t key) { return ~static_cast<uint32_t>(key); }
+
+bool SortsCandidates(const SamplingParams& p) { return p.top_k != 0 || p.top_p < 1; }
+
+bool CountsTokens(const SamplingParams& p) {
+  return p.repetition_penalty != 1 || p.frequency_penalty != 0 || p.presence_penalty != 0;
+}
+
+bool AdjustsLogits(const SamplerConfig& config) {
+  const SamplingParams& p = config.params;
+  return CountsTokens(p) || !p.logit_bias.empty() ||
+         (p.min_tokens != 0 && !config.stop_tokens.empty());
+}
+
+absl::Status CheckTokens(std::span<const TokenId> tokens, uint32_t vocab_count,
+                         std::string_view what) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (static_cast<uint32_t>(tokens[i]) < vocab_count) continue;
+    return absl::InvalidArgumentError(absl::StrCat(ToAbsl(what), " ", i, " is token ", tokens[i],
+                                                   ", accepted is 0 to ", vocab_count - 1));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Sampler> Sampler::Create(SamplerConfig config) {
+  if (config.vocab_count == 0 || config.vocab_count > uint32_t{INT32_MAX}) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("vocab_count is ", config.vocab_count, ", accepted is 1 to ", INT32_MAX));
+  }
+  HEARTH_RETURN_IF_ERROR(config.params.Validate(config.vocab_count));
+  HEARTH_RETURN_IF_ERROR(CheckTokens(config.stop_tokens, config.vocab_count, "stop token"));
+  return Sampler(std::move(config));
+}
+
+Sampler::Sampler(SamplerConfig config)
+    : config_(std::move(config)),
+      history_({.vocab_count = config_.vocab_count,
+                .token_count_reserve = config_.token_count_reserve,
+                .count_tokens = CountsTokens(config_.params)}) {
+  const SamplingParams& p = config_.params;
+  const uint32_t vocab = config_.vocab_count;
+  if (AdjustsLogits(config_)) adjusted_.resize(vocab);
+  if (p.greedy()) {
+    candidates_.reserve(1);
+    return;
+  }
+  const bool few = p.top_k != 0 && p.top_k <= kHeapCountMax;
+  if (SortsCandidates(p)) selected_.reserve(few ? p.top_k : vocab);
+  candidates_.reserve(few ? p.top_k : vocab);
+}
+
+absl::Status Sampler::SetPrompt(std::span<const TokenId> prompt) {
+  HEARTH_RETURN_IF_ERROR(CheckTokens(prompt, config_.vocab_count, "prompt position"));
+  history_.Reset(prompt);
+  return absl::OkStatus();
+}
+
+bool Sampler::IsStopToken(TokenId token) const {
+  return std::find(config_.stop_tokens.begin(), config_.stop_tokens.end(), token) !=
+         config_.stop_tokens.end();
+}
+
+std::span<const float> Sampler::Adjust(std::span<const float> logits) {
+  HEARTH_CHECK(logits.size() == config_.vocab_count);
+  if (adjusted_.empty()) return logits;
+  const SamplingParams& p = config_.params;
+  const auto at = [this](TokenId t) -> float& { return adjusted_[static_cast<uint32_t>(t)]; };
+  std::copy(logits.begin(), logits.end(), adjusted_.begin());
+  for (const LogitBias& entry : p.logit_bias) at(entry.token) += entry.bias;
+  if (p.repetition_penalty != 1) {
+    for (const TokenId t : history_.distinct_tokens()) {
+      const float x = at(t);
+      at(t) = x > 0 ? x / p.repetition_penalty : x * p.repetition_penalty;
+    }
+  }
+  if (p.frequency_penalty != 0 || p.presence_penalty != 0) {
+    for (const TokenId t : history_.distinct_output_tokens()) {
+      const auto occurrences = static_cast<float>(history_.output_occurrences(t));
+      at(t) -= p.frequency_penalty * occurrences + p.presence_penalty;
+    }
+  }
+  if (history_.output_count() < p.min_tokens) {
+    for (const TokenId t : config_.stop_tokens) at(t) = kNegativeInfinity;
+  }
+  return adjusted_;
+}
+
+absl::StatusOr<float> Sampler::LargestLogit(std::span<const float> logits) const {
+  constexpr size_t kLanes = 16;  // independent maxima: the loop is bound by loads, not by compares
+  std::array<float, kLanes> best;
+  best.fill(kNegativeInfinity);
+  std::array<uint32_t, kLanes> bad{};
+  const auto visit = [&](size_t lane, float x) {
+    best[lane] = x > best[lane] ? x : best[lane];
+    bad[lane] |= x <= std::numeric_limits<float>::max() ? 0u : 1u;  // NaN or +inf
+  };
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) visit(lane, logits[i + lane]);
+  }
+  for (; i < logits.size(); ++i) visit(0, logits[i]);
+  const float largest = *std::max_element(best.begin(), best.end());
+  if (std::count(bad.begin(), bad.end(), 0u) == kLanes && largest > kNegativeInfinity) {
+    return largest;
+  }
+  for (size_t t = 0; t < logits.size(); ++t) {
+    if (logits[t] <= std::numeric_limits<float>::max()) continue;
+    return absl::DataLossError(absl::StrCat("logit of token ", t, " at position ",
+                                            history_.token_count(), " is ", logits[t],
+                                            ", expected a finite number"));
+  }
+  return absl::DataLossError(absl::StrCat("every logit at position ", history_.token_count(),
+                                          " is -inf, expected one finite number at least"));
+}
+
+absl::StatusOr<TokenId> Sampler::Greedy(std::span<const float> adjusted) const {
+  HEARTH_ASSIGN_OR_RETURN(const float largest, LargestLogit(adjusted));
+  return static_cast<TokenId>(std::find(adjusted.begin(), adjusted.end(), largest) -
+                              adjusted.begin());
+}
+
+void Sampler::SelectLargest(std::span<const float> logits, uint32_t count) {
+  const auto vocab = static_cast<uint32_t>(logits.size());
+  count = std::min(count, vocab);
+  selected_.clear();
+  if (count > kHeapCountMax || count == vocab) {
+    for (uint32_t id = 0; id < vocab; ++id) selected_.push_back(RankKey(logits[id], id));
+    if (count < vocab) {
+      std::nth_element(selected_.begin(), selected_.begin() + count, selected_.end(),
+                       std::greater<>());
+      selected_.resize(count);
+    }
+    std::sort(selected_.begin(), selected_.end(), std::greater<>());
+    return;
+  }
+  // A heap whose front is the smallest kept. Ids rise, so an equal logit never displaces one kept.
+  uint32_t id = 0;
+  for (; id < count; ++id) selected_.push_back(RankKey(logits[id], id));
+  std::make_heap(selected_.begin(), selected_.end(), std::greater<>());
+  float floor = logits[IdOfKey(selected_.front())];
+  for (; id < vocab; ++id) {
+    if (!(logits[id] > floor)) continue;
+    std::pop_heap(selected_.begin(), selected_.end(), std::greater<>());
+    selected_.back() = RankKey(logits[id], id);
+    std::push_heap(selected_.begin(), selected_.end(), std::greater<>());
+    floor = logits[IdOfKey(selected_.front())];
+  }
+  std::sort_heap(selected_.begin(), selected_.end(), std::greater<>());
+}
+
+void Sampler::AppendSelected(std::span<const float> logits, float largest) {
+  const double temperature = config_.params.temperature;
+  candidates_.clear();
+  for (const uint64_t key : selected_) {
+    const uint32_t id = IdOfKey(key);
+    const double weight = ExpOfNonPositive((double{logits[id]} - double{largest}) / temperature);
+    if (weight == 0) break;  // and so are all that follow
+    candidates_.push_back({.token = static_cast<TokenId>(id), .probability = weight});
+  }
+}
+
+bool Sampler::KeepPrefix(double weight) {
+  double sum = 0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    sum += candidates_[i].probability;
+    if (sum < weight) continue;
+    candidates_.resize(i + 1);
+    return true;
+  }
+  return false;
+}
+
+double Sampler::KeepMinP() {
+  const double weight_min = config_.params.min_p;  // the largest weight is exactly 1
+  double sum = 0;
+  size_t kept = 0;
+  for (const TokenProbability& candidate : candidates_) {
+    if (candidate.probability < weight_min) continue;
+    sum += candidate.probability;
+    candidates_[kept++] = candidate;
+  }
+  candidates_.resize(kept);
+  return sum;
+}
+
+double Sampler::WeighTopK(std::span<const float> adjusted, float largest) {
+  SelectLargest(adjusted, config_.params.top_k);
+  AppendSelected(adjusted, largest);
+  if (config_.params.top_p < 1) {
+    double total = 0;
+    for (const TokenProbability& candidate : candidates_) total += candidate.probability;
+    KeepPrefix(config_.params.top_p * total);
+  }
+  return KeepMinP();
+}
+
+double Sampler::WeighTopP(std::span<const float> adjusted, float largest) {
+  const double temperature = config_.params.temperature;
+  double total = 0;
+  for (const float x : adjusted) {
+    total += ExpOfNonPositive((double{x} - double{largest}) / temperature);
+  }
+  const auto vocab = static_cast<uint32_t>(adjusted.size());
+  for (uint64_t count = kTopPCountFirst;; count *= kTopPGrowth) {
+    SelectLargest(adjusted, static_cast<uint32_t>(std::min<uint64_t>(count, vocab)));
+    AppendSelected(adjusted, largest);
+    // When rounding keeps even the whole vocabulary from reaching top_p, all of it stays.
+    if (KeepPrefix(config_.params.top_p * total) || count >= vocab) break;
+  }
+  return KeepMinP();
+}
+
+double Sampler::WeighAll(std::span<const float> adjusted, float largest) {
+  const double temperature = config_.params.temperature;
+  const double weight_min = config_.params.min_p;
+  double sum = 0;
+  candidates_.clear();
+  for (size_t id = 0; id < adjusted.size(); ++id) {
+    const double weight = ExpOfNonPositive((double{adjusted[id]} - double{largest}) / temperature);
+    if (weight == 0 || weight < weight_min) continue;
+    candidates_.push_back({.token = static_cast<TokenId>(id), .probability = weight});
+    sum += weight;
+  }
+  return sum;
+}
+
+double Sampler::Weigh(std::span<const float> adjusted, float largest) {
+  if (config_.params.top_k != 0) return WeighTopK(adjusted, largest);
+  if (config_.params.top_p < 1) return WeighTopP(adjusted, largest);
+  return WeighAll(adjusted, largest);
+}
+
+absl::StatusOr<TokenId> Sampler::Sample(std::span<const float> logits) {
+  const std::span<const float> adjusted = Adjust(logits);
+  if (config_.params.greedy()) return Greedy(adjusted);
+  HEARTH_ASSIGN_OR_RETURN(const float largest, LargestLogit(adjusted));
+  const double sum = Weigh(adjusted, largest);
+  const double target = sum * CounterUniform(config_.params.seed, history_.token_count(), 0);
+  double running = 0;
+  for (const TokenProbability& candidate : candidates_) {
+    running += candidate.probability;
+    if (running > target) return candidate.token;
+  }
+  return candidates_.back().token;
+}
+
+absl::StatusOr<std::span<const TokenProbability>> Sampler::Distribution(
+    std::span<const float> logits) {
+  const std::span<const float> adjusted = Adjust(logits);
+  if (config_.params.greedy()) {
+    HEARTH_ASSIGN_OR_RETURN(const TokenId token, Greedy(adjusted));
+    candidates_.assign(1, {.token = token, .probability = 1});
+    return candidates_;
+  }
+  HEARTH_ASSIGN_OR_RETURN(const float largest, LargestLogit(adjusted));
+  const double sum = Weigh(adjusted, largest);
+  for (TokenProbability& candidate : candidates_) candidate.probability /= sum;
+  return candidates_;
+}
+
+}  // namespace hearth

@@ -1,0 +1,94 @@
+// Chooses one token from a row of logits. The steps, in this order, each over what the former left:
+//   1 logit bias           logit += bias
+//   2 repetition penalty   for each token of prompt or output: logit > 0 ? logit / r : logit * r
+//   3 frequency, presence  for each token of the output: logit -= frequency * occurrences +
+//   presence 4 min_tokens           stop tokens get -inf while the output is shorter 5 temperature
+//   weight = exp((logit - largest logit) / temperature); 0: step 5a 6 top_k                keeps
+//   the k largest 7 top_p                keeps the shortest run of the largest whose probability,
+//   among those that
+//                          top_k kept, reaches top_p; at least one
+//   8 min_p                keeps those of at least min_p times the largest probability
+//   9 the draw             token at which the running sum of probabilities passes the random number
+//   5a greedy              the largest logit; nothing after
+// Of equal logits the lower id is the larger. Weights and sums are double; weights below 2^-1021 of
+// the largest are zero. Results are the same bits on every processor.
+//
+// The random number is a function of (seed, count of tokens before) and nothing else: neither how
+// many rows a window has nor what other requests do can change a sampled token.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "runtime/base/ids.h"
+#include "runtime/model/sampling/sampling_params.h"
+#include "runtime/model/sampling/token_history.h"
+
+namespace hearth {
+
+struct TokenProbability {
+  TokenId token = 0;
+  double probability = 0;
+};
+
+struct SamplerConfig {
+  SamplingParams params;
+  uint32_t vocab_count = 0;
+  std::vector<TokenId> stop_tokens;  // what ends the output; empty to go on regardless
+  uint32_t token_count_reserve = 0;  // prompt and output for which nothing is allocated later
+};
+
+// One request's choices. Owned by one thread.
+class Sampler {
+ public:
+  static absl::StatusOr<Sampler> Create(SamplerConfig config);
+
+  // Starts over with this prompt. InvalidArgument when a token is not in the vocabulary.
+  absl::Status SetPrompt(std::span<const TokenId> prompt);
+  // Every token that the next choice has before it must have been pushed, tentative ones too.
+  void Push(TokenId token) { history_.Push(token); }
+  // Takes back all but the first `token_count` tokens of prompt and output.
+  void PopTo(uint32_t token_count) { history_.PopTo(token_count); }
+
+  // The choice for the position after the history, which it leaves as it is. `logits` has
+  // vocab_count values; NaN, +inf or nothing above -inf is DataLoss naming token and position.
+  absl::StatusOr<TokenId> Sample(std::span<const float> logits);
+
+  // What Sample draws from: the tokens of non-zero probability, in the order of the draw (by
+  // falling probability when top_k or top_p is on, otherwise by id). Valid until the next call.
+  absl::StatusOr<std::span<const TokenProbability>> Distribution(std::span<const float> logits);
+
+  bool IsStopToken(TokenId token) const;
+  const SamplingParams& params() const { return config_.params; }
+  const TokenHistory& history() const { return history_; }
+  uint32_t vocab_count() const { return config_.vocab_count; }
+
+ private:
+  explicit Sampler(SamplerConfig config);
+
+  std::span<const float> Adjust(std::span<const float> logits);
+  absl::StatusOr<float> LargestLogit(std::span<const float> logits) const;
+  absl::StatusOr<TokenId> Greedy(std::span<const float> adjusted) const;
+  // Fills candidates_ with weights (the largest is 1) and returns their sum.
+  double Weigh(std::span<const float> adjusted, float largest);
+  double WeighTopK(std::span<const float> adjusted, float largest);
+  double WeighTopP(std::span<const float> adjusted, float largest);
+  double WeighAll(std::span<const float> adjusted, float largest);
+  // Keeps the shortest prefix of the sorted candidates_ that reaches `weight`; false if none does.
+  bool KeepPrefix(double weight);
+  double KeepMinP();
+  void SelectLargest(std::span<const float> logits, uint32_t count);
+  void AppendSelected(std::span<const float> logits, float largest);
+
+  SamplerConfig config_;
+  TokenHistory history_;
+  std::vector<float> adjusted_;               // [vocab_count] when some step changes logits
+  std::vector<uint64_t> selected_;            // rank keys, largest first
+  std::vector<TokenProbability> candidates_;  // weights until Distribution divides them
+};
+
+}  // namespace hearth
