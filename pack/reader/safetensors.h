@@ -1,5 +1,6 @@
-// Reads safetensors files: 8 bytes of header length, a JSON header, then the tensors' bytes without gaps.
-// Parsing is a pure function of bytes; a file or a set of shards holds headers only, never tensor data.
+// Reads safetensors files: 8 bytes of header length, a JSON header, then the tensors' bytes without
+// gaps. Parsing is a pure function of bytes; a file or a set of shards holds headers only, never
+// tensor data.
 #pragma once
 
 #include <array>
@@ -19,9 +20,24 @@
 namespace hearth {
 
 enum class SourceDtype : uint8_t {
-  kBool, kU8, kI8, kF8E4m3, kF8E5m2, kF8E8m0, kI16, kU16, kF16, kBf16, kI32, kU32, kF32, kI64, kU64, kF64
+  kBool,
+  kU8,
+  kI8,
+  kF8E4m3,
+  kF8E5m2,
+  kF8E8m0,
+  kI16,
+  kU16,
+  kF16,
+  kBf16,
+  kI32,
+  kU32,
+  kF32,
+  kI64,
+  kU64,
+  kF64
 };
-const char* SourceDtypeName(SourceDtype dtype);     // as in a file: "BF16", "F8_E4M3"
+const char* SourceDtypeName(SourceDtype dtype);  // as in a file: "BF16", "F8_E4M3"
 uint64_t SourceDtypeBytes(SourceDtype dtype);
 
 inline constexpr size_t kSourceRankMax = 8;
@@ -41,15 +57,16 @@ struct SourceTensor {
 // "[2, 3] BF16"; a scalar is "[] F32".
 std::string DescribeTensor(const SourceTensor& tensor);
 
-// Bytes of length field and header together. `prefix` is the front of the file, 8 bytes or more unless
-// the file is shorter (more lets it recognise a Git LFS pointer). Refuses a length beyond the file.
+// Bytes of length field and header together. `prefix` is the front of the file, 8 bytes or more
+// unless the file is shorter (more lets it recognise a Git LFS pointer). Refuses a length beyond
+// the file.
 absl::StatusOr<uint64_t> SafetensorsHeaderBytes(std::span<const std::byte> prefix,
                                                 uint64_t file_bytes, const std::string& path);
 
 // The tensors of a file of `file_bytes` bytes, ordered by offset. `front` holds at least
-// SafetensorsHeaderBytes() bytes. Refuses bad JSON, unknown keys and dtypes, duplicate names, a span
-// that differs from shape x dtype, gaps, overlaps, and a file shorter or longer than its header says;
-// every message is one line that names the path. Messages quote names escaped.
+// SafetensorsHeaderBytes() bytes. Refuses bad JSON, unknown keys and dtypes, duplicate names, a
+// span that differs from shape x dtype, gaps, overlaps, and a file shorter or longer than its
+// header says; every message is one line that names the path. Messages quote names escaped.
 absl::StatusOr<std::vector<SourceTensor>> ParseSafetensors(std::span<const std::byte> front,
                                                            uint64_t file_bytes,
                                                            const std::string& path);
@@ -69,8 +86,8 @@ class SafetensorsFile {
   std::vector<SourceTensor> tensors_;
 };
 
-// All shards of a checkpoint directory: those that model.safetensors.index.json names, or the single
-// model.safetensors. Every tensor name is unique across them.
+// All shards of a checkpoint directory: those that model.safetensors.index.json names, or the
+// single model.safetensors. Every tensor name is unique across them.
 class SafetensorsSet {
  public:
   struct Location {
@@ -78,8 +95,9 @@ class SafetensorsSet {
     const SourceTensor* tensor = nullptr;
   };
 
-  // Refuses, before any tensor is read: shards that are missing, that the index does not know, or that
-  // are damaged; tensors that the index lists and no shard has, or that lie in another shard than it says.
+  // Refuses, before any tensor is read: shards that are missing, that the index does not know, or
+  // that are damaged; tensors that the index lists and no shard has, or that lie in another shard
+  // than it says.
   static absl::StatusOr<SafetensorsSet> Open(const std::string& dir);
 
   // By full name; no tensor: both pointers null.
