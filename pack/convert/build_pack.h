@@ -1,0 +1,64 @@
+// Makes a pack from a checkpoint, a few rows or one expert per worker at a time: memory does not grow with the
+// model. What is kept, what is narrowed and what that costs is in the report.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "pack/convert/checkpoint.h"
+#include "pack/convert/expert_repack.h"
+#include "pack/format/directory.h"
+#include "pack/format/manifest.h"
+#include "pack/writer/pack_directory.h"
+
+namespace hearth {
+
+enum class DenseChoice { kBf16, kQ8 };
+enum class ExpertChoice { kNvfp4, kBf16 };
+
+struct BuildOptions {
+  std::string from;
+  std::string out;
+  // kQ8: the projections that Q8TakesTensor() names; everything else stays as it is in both cases.
+  DenseChoice dense = DenseChoice::kQ8;
+  // Of the trunk's experts; the MTP layer's keep their format. Unset: whatever holds the source exactly.
+  // kBf16 keeps FP8 and F32 sources as they are, because BF16 cannot hold them.
+  std::optional<ExpertChoice> experts = std::nullopt;
+  IfExists if_exists = IfExists::kRefuse;
+  uint32_t worker_count = 0;  // 0: one per hardware thread, at most 32
+  std::string made_by = "hearth";
+};
+
+struct BuildProgress {
+  std::string stage;  // "dense weights", "MTP head", "experts", "n-gram table", "source hash"
+  uint64_t done_bytes = 0;
+  uint64_t total_bytes = 0;
+};
+using BuildProgressFn = std::function<void(const BuildProgress&)>;  // called on one thread at a time
+
+struct BuildReport {
+  std::vector<PackFile> files;
+  uint64_t pack_bytes = 0;
+  ExpertFormat source_format = ExpertFormat::kNvfp4;  // of the trunk's experts
+  ExpertFormat expert_format = ExpertFormat::kNvfp4;
+  RepackStats experts;              // all of them, MTP included
+  uint64_t dense_values = 0;
+  uint64_t dense_q8_values = 0;     // stored as Q8_0
+  uint64_t dense_inexact_values = 0;  // that BF16 had to round
+};
+
+// Whether --dense q8_0 narrows this tensor: a projection of at least 32 rows whose columns are whole blocks,
+// and not one of the small or sensitive ones (embedding, router, gates, injections, indexer, convolutions).
+bool Q8TakesTensor(const DenseInfo& info);
+
+absl::StatusOr<BuildReport> BuildPack(const BuildOptions& options, const BuildProgressFn& progress);
+// The same from a checkpoint that is open already; `options.from` is not read.
+absl::StatusOr<BuildReport> BuildPack(const Checkpoint& checkpoint, const BuildOptions& options,
+                                      const BuildProgressFn& progress);
+
+}  // namespace hearth

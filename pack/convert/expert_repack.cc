@@ -1,0 +1,220 @@
+#include "pack/convert/expert_repack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+#include "pack/format/float_codes.h"
+#include "pack/quant/expert_bands.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+constexpr Projection kProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
+
+const char* ProjectionName(Projection p) {
+  switch (p) {
+    case Projection::kGate:
+      return "gate";
+    case Projection::kUp:
+      return "up";
+    case Projection::kDown:
+      return "down";
+  }
+  return "unknown";
+}
+
+SourceMatrix& MatrixOf(SourceExpert& expert, Projection p) {
+  return p == Projection::kGate ? expert.gate : (p == Projection::kUp ? expert.up : expert.down);
+}
+
+uint32_t Fp8Blocks(uint32_t side) { return (side + kFp8BlockValues - 1) / kFp8BlockValues; }
+
+size_t Fp8ScaleCount(const BandShape& shape) {
+  return size_t{Fp8Blocks(shape.rows)} * Fp8Blocks(shape.cols);
+}
+
+absl::Status CheckCounts(const SourceMatrix& m, ExpertFormat format, const BandShape& shape) {
+  const size_t values = size_t{shape.rows} * shape.cols;
+  bool fits = m.rows == shape.rows && m.cols == shape.cols;
+  switch (format) {
+    case ExpertFormat::kNvfp4:
+      fits = fits && m.codes.size() == values / 2 && m.scales.size() == values / kNvfp4BlockValues;
+      break;
+    case ExpertFormat::kFp8:
+      fits = fits && m.codes.size() == values && m.block_scales.size() == Fp8ScaleCount(shape);
+      break;
+    case ExpertFormat::kBf16:
+    case ExpertFormat::kF32:
+      fits = fits && m.values.size() == values;
+      break;
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("expected (", shape.rows, ", ", shape.cols, ") ",
+                                                 ExpertFormatName(format), ", found (", m.rows,
+                                                 ", ", m.cols, ")"));
+}
+
+// Codes and scales that are not numbers would come out as numbers of some kernel's choice.
+absl::Status CheckNumbers(const SourceMatrix& m, ExpertFormat format) {
+  if (format == ExpertFormat::kNvfp4) {
+    const auto bad =
+        std::find_if(m.scales.begin(), m.scales.end(), [](uint8_t code) { return code >= 0x7F; });
+    if (bad != m.scales.end()) {
+      const size_t i = static_cast<size_t>(bad - m.scales.begin());
+      const size_t blocks = m.cols / kNvfp4BlockValues;
+      return absl::DataLossError(absl::StrCat("row ", i / blocks, ", column ",
+                                              i % blocks * kNvfp4BlockValues, ": block scale code ",
+                                              *bad, " is negative or not a number"));
+    }
+    if (!std::isfinite(m.multiplier)) {
+      return absl::DataLossError(absl::StrCat("multiplier ", m.multiplier, " is not finite"));
+    }
+  }
+  if (format == ExpertFormat::kFp8) {
+    const auto bad = std::find_if(m.codes.begin(), m.codes.end(), IsE4m3Nan);
+    if (bad != m.codes.end()) {
+      const size_t i = static_cast<size_t>(bad - m.codes.begin());
+      return absl::DataLossError(absl::StrCat("row ", i / m.cols, ", column ", i % m.cols,
+                                              ": code ", *bad, " is not a number"));
+    }
+    for (size_t i = 0; i < m.block_scales.size(); ++i) {
+      if (std::isfinite(m.block_scales[i])) continue;
+      return absl::DataLossError(
+          absl::StrCat("block ", i, ": scale ", m.block_scales[i], " is not finite"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Decoded as kernels do: fp32, left to right.
+void DecodeToValues(SourceMatrix& m, ExpertFormat format) {
+  if (format == ExpertFormat::kBf16 || format == ExpertFormat::kF32) return;
+  m.values.resize(size_t{m.rows} * m.cols);
+  for (uint32_t row = 0; row < m.rows; ++row) {
+    for (uint32_t k = 0; k < m.cols; ++k) {
+      const size_t i = size_t{row} * m.cols + k;
+      if (format == ExpertFormat::kNvfp4) {
+        const uint8_t pair = m.codes[i / 2];
+        const auto code = static_cast<uint8_t>(k % 2 == 0 ? pair & 15 : pair >> 4);
+        const size_t block = size_t{row} * (m.cols / kNvfp4BlockValues) + k / kNvfp4BlockValues;
+        m.values[i] = DecodeE2m1(code) * DecodeE4m3(m.scales[block]) * m.multiplier;
+      } else {
+        const size_t block =
+            size_t{row / kFp8BlockValues} * Fp8Blocks(m.cols) + k / kFp8BlockValues;
+        m.values[i] = DecodeE4m3(m.codes[i]) * m.block_scales[block];
+      }
+    }
+  }
+}
+
+absl::Status QuantizeMatrix(SourceMatrix& m, RepackStats& stats) {
+  m.codes.resize(m.values.size() / 2);
+  m.scales.resize(m.values.size() / kNvfp4BlockValues);
+  return QuantizeNvfp4(m.values, m.rows, m.cols, m.codes, m.scales, m.multiplier, stats.error);
+}
+
+void StoreFloats(std::span<std::byte> blob, uint64_t offset_bytes, std::span<const float> values) {
+  HEARTH_CHECK(offset_bytes + values.size_bytes() <= blob.size());
+  std::memcpy(blob.data() + offset_bytes, values.data(), values.size_bytes());
+}
+
+absl::Status PackMatrix(const ExpertLayout& layout, Projection p, ExpertFormat from,
+                        SourceMatrix& m, std::span<std::byte> blob, RepackStats& stats) {
+  const BandShape shape = ShapeOf(layout, p);
+  HEARTH_RETURN_IF_ERROR(CheckCounts(m, from, shape));
+  HEARTH_RETURN_IF_ERROR(CheckNumbers(m, from));
+  if (from != layout.format) {
+    DecodeToValues(m, from);
+    if (layout.format == ExpertFormat::kNvfp4) HEARTH_RETURN_IF_ERROR(QuantizeMatrix(m, stats));
+  }
+  stats.values += size_t{shape.rows} * shape.cols;
+  const auto bands = blob.subspan(layout.projection_offset_bytes(p), shape.bytes());
+  switch (layout.format) {
+    case ExpertFormat::kNvfp4:
+      InterleaveNvfp4(shape, m.codes, m.scales, bands);
+      StoreFloats(blob, layout.scale_offset_bytes(p), std::span(&m.multiplier, 1));
+      break;
+    case ExpertFormat::kFp8:
+      InterleaveFp8(shape, m.codes, bands);
+      StoreFloats(blob, layout.scale_offset_bytes(p), m.block_scales);
+      break;
+    case ExpertFormat::kBf16:
+      stats.inexact_values += InterleaveBf16(shape, m.values, bands);
+      break;
+    case ExpertFormat::kF32:
+      InterleaveF32(shape, m.values, bands);
+      break;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void RepackStats::Add(const RepackStats& other) {
+  values += other.values;
+  inexact_values += other.inexact_values;
+  error.Add(other.error);
+}
+
+bool CanRepack(ExpertFormat from, ExpertFormat to) {
+  return from == to || to == ExpertFormat::kNvfp4 ||
+         (from == ExpertFormat::kNvfp4 && to == ExpertFormat::kBf16);
+}
+
+absl::Status PackExpert(const ExpertLayout& layout, SourceExpert& source, std::span<std::byte> blob,
+                        RepackStats& stats) {
+  HEARTH_CHECK(blob.size() == layout.blob_bytes());
+  HEARTH_CHECK(CanRepack(source.format, layout.format));
+  const auto trailer = blob.subspan(layout.trailer_offset_bytes());
+  std::fill(trailer.begin(), trailer.end(), std::byte{0});
+  for (const Projection p : kProjections) {
+    const absl::Status status =
+        PackMatrix(layout, p, source.format, MatrixOf(source, p), blob, stats);
+    if (!status.ok()) return Annotate(status, ProjectionName(p));
+  }
+  return absl::OkStatus();
+}
+
+void UnpackExpert(const ExpertLayout& layout, std::span<const std::byte> blob, SourceExpert& out) {
+  HEARTH_CHECK(blob.size() >= layout.blob_bytes());
+  out.format = layout.format;
+  for (const Projection p : kProjections) {
+    const BandShape shape = ShapeOf(layout, p);
+    const auto bands = blob.subspan(layout.projection_offset_bytes(p), shape.bytes());
+    const size_t values = size_t{shape.rows} * shape.cols;
+    SourceMatrix& m = MatrixOf(out, p);
+    m.rows = shape.rows;
+    m.cols = shape.cols;
+    switch (layout.format) {
+      case ExpertFormat::kNvfp4:
+        m.codes.resize(values / 2);
+        m.scales.resize(values / kNvfp4BlockValues);
+        DeinterleaveNvfp4(shape, bands, m.codes, m.scales);
+        std::memcpy(&m.multiplier, blob.data() + layout.scale_offset_bytes(p), sizeof(float));
+        break;
+      case ExpertFormat::kFp8:
+        m.codes.resize(values);
+        m.block_scales.resize(Fp8ScaleCount(shape));
+        DeinterleaveFp8(shape, bands, m.codes);
+        std::memcpy(m.block_scales.data(), blob.data() + layout.scale_offset_bytes(p),
+                    m.block_scales.size() * sizeof(float));
+        break;
+      case ExpertFormat::kBf16:
+        m.values.resize(values);
+        DeinterleaveBf16(shape, bands, m.values);
+        break;
+      case ExpertFormat::kF32:
+        m.values.resize(values);
+        DeinterleaveF32(shape, bands, m.values);
+        break;
+    }
+  }
+}
+
+}  // namespace hearth
