@@ -1,0 +1,6 @@
+// RmsNorm and L2Norm on one register of sixteen lanes. The functions are those of ops/norms_inl.h.
+#include "cpu_kernels/avx512/kernels.h"
+#include "cpu_kernels/avx512/vec16_inl.h"
+
+// The shared bodies take their vector type from the header above.
+#include "cpu_kernels/ops/norms_inl.h"
