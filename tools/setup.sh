@@ -19,7 +19,7 @@ packages=(
   liburing-dev libhwloc-dev libtbb-dev libmimalloc-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy
 )
-test_packages=(python3-jinja2)
+test_packages=(python3-jinja2 clang-format-14)
 full_packages=(clang-19 clang-tidy-19 clang-format-19 lld-19 libclang-rt-19-dev)
 
 for flag in "$@"; do

@@ -1,0 +1,2 @@
+// The RAM tier.
+#pragma once

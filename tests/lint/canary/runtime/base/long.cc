@@ -1,0 +1,2 @@
+// Lint appends 600 lines here.
+#include "runtime/base/long.h"

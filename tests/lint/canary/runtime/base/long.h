@@ -1,0 +1,2 @@
+// The header of the long file.
+#pragma once

@@ -1,0 +1,2 @@
+// A source that no test names.
+#include "runtime/config/untested.h"

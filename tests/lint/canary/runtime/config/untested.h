@@ -1,0 +1,2 @@
+// A header that no test includes.
+#pragma once

@@ -1,0 +1,1 @@
+// A header that could be read twice.
