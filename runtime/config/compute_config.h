@@ -4,14 +4,10 @@
 #include <array>
 #include <cstdint>
 
+#include "runtime/base/arithmetic.h"
 #include "runtime/config/field.h"
 
 namespace hearth {
-
-enum class Arithmetic {
-  kReference,  // fp32 everywhere: slow, for checking
-  kFast,       // int8 activations and the canonical expert arithmetic: the product
-};
 
 constexpr std::array<EnumEntry<Arithmetic>, 2> EnumEntriesOf(Arithmetic) {
   return {{{Arithmetic::kReference, "reference"}, {Arithmetic::kFast, "fast"}}};

@@ -1,0 +1,108 @@
+// Where the dense path runs. A pass takes the rows of one window (or one prompt chunk) through the
+// model in half layers, so that the routed experts of a layer can be served by whoever holds them
+// in between:
+//
+//   BeginTrunk -> for each layer: FirstHalf (mixer, router) -> [experts] -> SecondHalf (combine) ->
+//   Head
+//
+// A window pass is tentative until Commit: rows that are not committed leave no trace in any state.
+// One backend serves one pass at a time; sequences are independent of each other.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "cpu_kernels/ops/activation.h"
+#include "runtime/base/arithmetic.h"
+#include "runtime/base/ids.h"
+
+namespace hearth {
+
+enum class Phase : uint8_t {
+  kPrompt,  // many rows, all of which are kept; the delta rule runs in chunks
+  kWindow   // at most PassLimits::window_rows_max rows, kept or dropped by Commit
+};
+
+struct PassLimits {
+  uint32_t prompt_rows_max = 256;
+  uint32_t window_rows_max = 9;
+};
+
+// The state of one sequence: KV and indexer keys, delta-rule states, convolution windows, n-gram
+// history, and the same for the MTP layer. Made by a backend and only good for it.
+class Sequence {
+ public:
+  virtual ~Sequence() = default;
+  virtual uint32_t token_count() const = 0;  // committed trunk rows
+  virtual uint32_t draft_count() const = 0;  // committed rows of the MTP layer, <= token_count()
+  virtual uint32_t context_tokens_max() const = 0;
+};
+
+// One sequence's share of a pass. Rows of a pass are numbered across segments in order.
+struct Segment {
+  Sequence* sequence = nullptr;
+  std::span<const TokenId> tokens;
+};
+
+// The router's choice, for every row of the pass: ranks by descending weight.
+struct Routes {
+  std::span<const uint32_t> expert;  // (rows, ranks)
+  std::span<const float> weight;     // (rows, ranks)
+  uint32_t rows = 0;
+  uint32_t ranks = 0;
+};
+
+// What the experts of a layer read: the same rows in fp32 and, in fast arithmetic, quantised.
+struct ExpertInput {
+  const float* x = nullptr;  // (rows, hidden)
+  QuantizedRows quantized;   // q == nullptr in reference arithmetic
+  uint32_t rows = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual absl::StatusOr<std::unique_ptr<Sequence>> CreateSequence(uint32_t context_tokens_max) = 0;
+
+  // Starts a pass over new tokens, after the committed ones of each sequence. ResourceExhausted
+  // when a sequence would outgrow its context.
+  virtual absl::Status BeginTrunk(std::span<const Segment> segments, Phase phase) = 0;
+
+  // Starts a pass of the MTP layer (its id is the trunk's layer count) for one sequence. Row i
+  // pairs the hidden state of position draft position + i with tokens[i], the token at the position
+  // after it. From the trunk: positions start at draft_count(), hidden states are those of the last
+  // trunk pass and the row before it. Chained: one row, after the last row of the previous draft
+  // pass, from its output.
+  enum class DraftSource : uint8_t { kTrunk, kChained };
+  virtual absl::Status BeginDraft(Sequence& sequence, std::span<const TokenId> tokens,
+                                  DraftSource source) = 0;
+
+  // Runs the layer up to its router. The results stay valid until SecondHalf.
+  virtual absl::StatusOr<Routes> FirstHalf(LayerId layer) = 0;
+  virtual ExpertInput expert_input() const = 0;
+  // `expert_output` (rows, ranks, hidden): each expert's output, unweighted. Combined in rank
+  // order.
+  virtual absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) = 0;
+
+  // Logits of rows [row_begin, row_begin + row_count) of this pass: (row_count, vocab). After the
+  // last layer of a trunk or draft pass.
+  virtual absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) = 0;
+
+  // Keeps the first `row_count` rows of `sequence` in the last trunk pass and drops the rest.
+  // Every sequence of a pass must be committed before it takes part in another.
+  virtual absl::Status Commit(Sequence& sequence, uint32_t row_count) = 0;
+  // Keeps all rows of the last kTrunk draft pass; chained rows are never kept.
+  virtual absl::Status CommitDraft(Sequence& sequence) = 0;
+
+  // The residual after the last completed half layer: (rows, stream_count * hidden). For checks.
+  virtual std::span<const float> residual() const = 0;
+
+  virtual uint32_t pass_rows() const = 0;
+};
+
+}  // namespace hearth

@@ -1,0 +1,140 @@
+#include "runtime/backend/cpu/cpu_sequence.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#include "runtime/base/check.h"
+#include "runtime/base/status.h"
+#include "runtime/base/units.h"
+
+namespace hearth {
+namespace {
+
+constexpr uint64_t kSpanAlignBytes = 64;
+
+uint32_t RowsMax(const PassLimits& limits) {
+  return std::max(limits.prompt_rows_max, limits.window_rows_max);
+}
+
+}  // namespace
+
+// Hands out float spans twice over: once to add up their size, once to place them.
+struct CpuSequence::Carver {
+  std::byte* base = nullptr;
+  uint64_t used_bytes = 0;
+  void Take(std::span<float>& span, uint64_t count) {
+    if (base != nullptr) span = {reinterpret_cast<float*>(base + used_bytes), count};
+    used_bytes += AlignUp(count * sizeof(float), kSpanAlignBytes);
+  }
+};
+
+void CpuSequence::Carve(Carver& carver, const ModelGeometry& g, const PassLimits& limits) {
+  const GdnGeometry& n = g.gdn;
+  const uint64_t window = limits.window_rows_max;
+  const uint64_t state = uint64_t{n.value_head_count} * n.key_head_dim * n.value_head_dim;
+  const AttentionGeometry& a = g.attention;
+  const uint64_t kv = uint64_t{a.kv_head_count} * a.head_dim;
+  for (uint32_t layer = 0; layer < g.layer_count_with_mtp(); ++layer) {
+    if (layer < g.layer_count() && g.layers[layer] == MixerKind::kGdn) {
+      GdnState& s = gdn_[layer];
+      carver.Take(s.committed, state);
+      carver.Take(s.working, state);
+      carver.Take(s.conv_history, uint64_t{n.conv_taps - 1} * n.conv_channels());
+      carver.Take(s.window_conv, (n.conv_taps - 1 + window) * n.conv_channels());
+      carver.Take(s.window_qkv, window * n.conv_channels());
+      carver.Take(s.window_decay, window * n.value_head_count);
+      carver.Take(s.window_beta, window * n.value_head_count);
+    } else {
+      QsaState& s = qsa_[layer];
+      s.raw_rows = RowsMax(limits) + 2 * a.block_tokens;
+      carver.Take(s.k, context_tokens_max_ * kv);
+      carver.Take(s.v, context_tokens_max_ * kv);
+      carver.Take(s.raw_keys, uint64_t{s.raw_rows} * a.indexer_head_dim);
+      carver.Take(s.block_keys,
+                  uint64_t{context_tokens_max_ / a.block_tokens + 1} * a.indexer_head_dim);
+    }
+  }
+  if (g.ngram.row_count != 0) {
+    const uint64_t rows = uint64_t{g.ngram.conv_taps - 1} * g.ngram.ngram_size;
+    carver.Take(ngram_.history, rows * g.stream_dim());
+    carver.Take(ngram_.window, (rows + window) * g.stream_dim());
+  }
+  carver.Take(hidden_, uint64_t{RowsMax(limits) + 1} * g.stream_dim());
+  carver.Take(chain_hidden_, g.stream_dim());
+}
+
+absl::StatusOr<std::unique_ptr<CpuSequence>> CpuSequence::Create(const ModelGeometry& geometry,
+                                                                 const PassLimits& limits,
+                                                                 uint32_t context_tokens_max) {
+  std::unique_ptr<CpuSequence> s(new CpuSequence());
+  s->context_tokens_max_ = context_tokens_max;
+  s->hidden_dim_ = geometry.stream_dim();
+  s->gdn_.resize(geometry.layer_count());
+  s->qsa_.resize(geometry.layer_count_with_mtp());
+  s->tokens_.reserve(context_tokens_max);
+  Carver sizes;
+  s->Carve(sizes, geometry, limits);
+  absl::StatusOr<AnonymousMapping> arena = AnonymousMapping::Create(sizes.used_bytes);
+  if (!arena.ok()) {
+    return Annotate(arena.status(),
+                    absl::StrCat("state of a sequence of ", context_tokens_max, " tokens"));
+  }
+  s->arena_ = *std::move(arena);
+  Carver places{.base = s->arena_.data().data()};
+  s->Carve(places, geometry, limits);
+  return s;
+}
+
+absl::Status CpuSequence::BeginPass(std::span<const TokenId> tokens) {
+  if (pass_open_) return absl::FailedPreconditionError("the last pass was not committed");
+  if (tokens.size() > context_tokens_max_ - token_count_) {
+    return absl::ResourceExhaustedError(absl::StrCat("context of ", context_tokens_max_,
+                                                     " tokens: ", token_count_, " in use, ",
+                                                     tokens.size(), " more asked for"));
+  }
+  if (token_count_ > 0 && hidden_rows_ > 0) {  // the row before this pass moves to the front
+    const std::span<const float> last = HiddenAt(token_count_ - 1);
+    HEARTH_CHECK(!last.empty());
+    std::copy(last.begin(), last.end(), hidden_.begin());
+  }
+  hidden_base_ = token_count_;
+  hidden_rows_ = 0;
+  tokens_.resize(token_count_);
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  pass_rows_ = static_cast<uint32_t>(tokens.size());
+  pass_open_ = true;
+  return absl::OkStatus();
+}
+
+void CpuSequence::StoreHidden(std::span<const float> rows) {
+  HEARTH_CHECK(rows.size() == size_t{pass_rows_} * hidden_dim_);
+  std::copy(rows.begin(), rows.end(), hidden_.begin() + hidden_dim_);
+  hidden_rows_ = pass_rows_;
+}
+
+std::span<const float> CpuSequence::HiddenAt(uint32_t position) const {
+  if (position + 1 < hidden_base_ || position >= hidden_base_ + hidden_rows_) return {};
+  return hidden_.subspan(size_t{position + 1 - hidden_base_} * hidden_dim_, hidden_dim_);
+}
+
+absl::Status CpuSequence::CommitPass(const ModelGeometry& g, uint32_t row_count) {
+  if (!pass_open_) return absl::FailedPreconditionError("no pass is open");
+  if (row_count > pass_rows_ || (!pass_is_window_ && row_count != pass_rows_)) {
+    return absl::InvalidArgumentError(absl::StrCat("commit of ", row_count, " rows of a ",
+                                                   pass_is_window_ ? "window" : "prompt",
+                                                   " pass of ", pass_rows_));
+  }
+  token_count_ += row_count;
+  tokens_.resize(token_count_);
+  pass_open_ = false;
+  if (!pass_is_window_ || g.ngram.row_count == 0) return absl::OkStatus();
+  const auto from = ngram_.window.begin() + static_cast<ptrdiff_t>(row_count) * g.stream_dim();
+  std::copy(from, from + static_cast<ptrdiff_t>(ngram_.history.size()), ngram_.history.begin());
+  return absl::OkStatus();
+}
+
+}  // namespace hearth

@@ -1,0 +1,107 @@
+// A model that is ready to run: pack, weights, experts, backend and pool, and the loop over half
+// layers that ties them together. One runner serves one pass at a time; its sequences are
+// independent.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "cache/store/expert_store.h"
+#include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "pack/reader/pack.h"
+#include "runtime/backend/backend.h"
+#include "runtime/base/arithmetic.h"
+#include "runtime/base/worker_team.h"
+#include "runtime/experts/expert_pool.h"
+#include "runtime/model/weights.h"
+#include "runtime/plan/window_plan.h"
+
+namespace hearth {
+
+struct RunnerOptions {
+  Arithmetic arithmetic = Arithmetic::kFast;
+  PassLimits limits;
+  bool ngram_in_memory = false;
+};
+
+// Sees what a pass computes, for traces, profiles and checks. Called on the thread that runs the
+// pass.
+class PassObserver {
+ public:
+  virtual ~PassObserver() = default;
+  virtual void OnRoutes(LayerId layer, const Routes& routes) = 0;
+  // After the layer: (rows, stream_count * hidden).
+  virtual void OnResidual(LayerId layer, std::span<const float> residual) = 0;
+};
+
+// Bytes of weights that passes had to read, whatever the caches did: what a floor is made of.
+struct PassBytes {
+  uint64_t dense = 0;
+  uint64_t experts = 0;
+  uint64_t passes = 0;
+  uint64_t total() const { return dense + experts; }
+};
+
+class ModelRunner {
+ public:
+  using LoadProgress = std::function<void(std::string_view what, uint64_t done, uint64_t total)>;
+
+  // Reads everything into memory and checks it. `kernels` and `team` outlive the runner; `pack` is
+  // kept.
+  static absl::StatusOr<std::unique_ptr<ModelRunner>> Load(Pack pack, const RunnerOptions& options,
+                                                           const CpuKernels& kernels,
+                                                           WorkerTeam& team,
+                                                           const LoadProgress& progress);
+
+  const ModelGeometry& geometry() const { return weights_.geometry; }
+  const Pack& pack() const { return pack_; }
+  const RunnerOptions& options() const { return options_; }
+  WorkerTeam& team() const { return team_; }
+
+  absl::StatusOr<std::unique_ptr<Sequence>> CreateSequence(uint32_t context_tokens_max) {
+    return backend_->CreateSequence(context_tokens_max);
+  }
+
+  // A pass over all trunk layers. Afterwards Head() and Commit() apply to it.
+  absl::Status RunTrunk(std::span<const Segment> segments, Phase phase);
+  // A pass of the MTP layer. Afterwards Head() gives draft logits.
+  absl::Status RunDraft(Sequence& sequence, std::span<const TokenId> tokens,
+                        Backend::DraftSource source);
+  absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits);
+  absl::Status Commit(Sequence& sequence, uint32_t row_count) {
+    return backend_->Commit(sequence, row_count);
+  }
+  absl::Status CommitDraft(Sequence& sequence) { return backend_->CommitDraft(sequence); }
+
+  void set_observer(PassObserver* observer) { observer_ = observer; }  // null: none
+  PassBytes bytes_read() const;
+  uint64_t weight_bytes() const { return weights_.bytes(); }  // dense, in memory
+
+ private:
+  ModelRunner(Pack pack, const RunnerOptions& options, const CpuKernels& kernels, WorkerTeam& team)
+      : pack_(std::move(pack)), options_(options), kernels_(kernels), team_(team) {}
+  absl::Status RunLayer(LayerId layer);
+
+  Pack pack_;
+  RunnerOptions options_;
+  const CpuKernels& kernels_;
+  WorkerTeam& team_;
+  ModelWeights weights_;
+  std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ExpertPool> pool_;
+  WindowPlan plan_;
+  std::vector<Residency> residency_;  // of the layer at hand
+  AnonymousMapping expert_output_{*AnonymousMapping::Create(0)};
+  PassObserver* observer_ = nullptr;
+  PassBytes bytes_;
+};
+
+}  // namespace hearth

@@ -1,0 +1,58 @@
+#include "runtime/plan/window_plan.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace hearth {
+namespace {
+
+Service ServiceFor(Residency residency) {
+  switch (residency) {
+    case Residency::kVram:
+      return Service::kVram;
+    case Residency::kRam:
+      return Service::kCpu;
+    case Residency::kNvme:
+      return Service::kSsd;
+  }
+  HEARTH_CHECK(false);
+}
+
+}  // namespace
+
+void WindowPlan::Reserve(uint32_t rows_max, uint32_t ranks, uint32_t expert_count) {
+  const size_t entry_count = size_t{rows_max} * ranks;
+  entries.reserve(entry_count);
+  experts.reserve(std::min<size_t>(entry_count, expert_count));
+  counts.reserve(expert_count);
+}
+
+void PlanWindow(const PlanInput& input, WindowPlan& plan) {
+  const size_t entry_count = size_t{input.rows} * input.ranks;
+  HEARTH_CHECK(input.expert.size() == entry_count);
+  plan.experts.clear();
+  plan.entries.resize(entry_count);
+  plan.counts.assign(input.residency.size(), 0);
+  for (const uint32_t expert : input.expert) {
+    HEARTH_CHECK(expert < input.residency.size());
+    ++plan.counts[expert];
+  }
+  uint32_t first = 0;
+  for (uint32_t e = 0; e < plan.counts.size(); ++e) {
+    const uint32_t count = plan.counts[e];
+    if (count == 0) continue;
+    plan.experts.push_back({.expert = ExpertId(e),
+                            .service = ServiceFor(input.residency[e]),
+                            .entry_begin = first,
+                            .entry_count = count});
+    plan.counts[e] = first;  // from here on: where the next entry of this expert goes
+    first += count;
+  }
+  for (uint32_t i = 0; i < entry_count; ++i) {
+    plan.entries[plan.counts[input.expert[i]]++] = {.row = i / input.ranks,
+                                                    .rank = i % input.ranks};
+  }
+}
+
+}  // namespace hearth
