@@ -24,36 +24,81 @@ constexpr uint32_t kHeapCountMax = 4096;
 constexpr uint32_t kTopPCountFirst = 256;
 constexpr uint32_t kTopPGrowth = 16;
 
-// exp(x) for x <= 0 in plain multiplications and additions, at most 2 ulp off, so that a sample is
-// the same on every processor; zero below -708, where the result would leave the normal numbers.
+// Below this, exp would leave the normal numbers: such weights are zero.
+constexpr double kExponentMin = -708.0;
+
+// exp(x) for kExponentMin < x <= 0 in plain multiplications and additions, at most 2 ulp off, so
+// that a sample is the same on every processor. Some value or NaN for smaller x, -inf included. No
+// branches, so that loops over it can be vectorised.
 double ExpOfNonPositive(double x) {
-  if (!(x > -708.0)) return 0;
   constexpr double kLog2E = 0x1.71547652b82fep0;
   constexpr double kLn2High = 0x1.62e42feep-1;  // 33 bits, so that n * kLn2High is exact
   constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-  constexpr double kRounder = 0x1.8p52;
-  const double n = (x * kLog2E + kRounder) - kRounder;
+  constexpr double kRounder = 0x1.8p52;  // leaves the rounded integer in the low mantissa bits
+  const double shifted = x * kLog2E + kRounder;
+  const double n = shifted - kRounder;
   const double r = (x - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
   // Taylor to r^13 / 13!; the next term is below 5e-18.
-  constexpr std::array<double, 14> kInverseFactorial = {1.0,
-                                                        1.0,
-                                                        1.0 / 2,
-                                                        1.0 / 6,
-                                                        1.0 / 24,
-                                                        1.0 / 120,
-                                                        1.0 / 720,
-                                                        1.0 / 5040,
-                                                        1.0 / 40320,
-                                                        1.0 / 362880,
-                                                        1.0 / 3628800,
-                                                        1.0 / 39916800,
-                                                        1.0 / 479001600,
-                                                        1.0 / 6227020800.0};
-  double sum = kInverseFactorial[13];
-  for (int i = 12; i >= 0; --i) sum = sum * r + kInverseFactorial[static_cast<size_t>(i)];
-  const auto exponent = static_cast<uint64_t>(static_cast<int64_t>(n) + 1023);
-  return sum * std::bit_cast<double>(exponent << 52);
+  double sum = 1.0 / 6227020800.0;
+  sum = sum * r + 1.0 / 479001600.0;
+  sum = sum * r + 1.0 / 39916800.0;
+  sum = sum * r + 1.0 / 3628800.0;
+  sum = sum * r + 1.0 / 362880.0;
+  sum = sum * r + 1.0 / 40320.0;
+  sum = sum * r + 1.0 / 5040.0;
+  sum = sum * r + 1.0 / 720.0;
+  sum = sum * r + 1.0 / 120.0;
+  sum = sum * r + 1.0 / 24.0;
+  sum = sum * r + 1.0 / 6.0;
+  sum = sum * r + 0.5;
+  sum = sum * r + 1.0;
+  sum = sum * r + 1.0;
+  return sum * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
 }
+
+// The step from logits to weights; temperature > 0.
+class Weighing {
+ public:
+  Weighing(float largest, float temperature) : largest_(largest), temperature_(temperature) {}
+
+  double Weight(float logit) const {
+    return Finish(Exponent(logit), ExpOfNonPositive(Exponent(logit)));
+  }
+
+  // visit(id, weight) for every token by rising id; the weights have the bits that Weight gives.
+  template <class Visit>
+  void ForEach(std::span<const float> logits, Visit visit) const {
+    Block weights;
+    size_t begin = 0;
+    for (; begin + weights.size() <= logits.size(); begin += weights.size()) {
+      WeighBlock(logits.subspan(begin), weights);
+      for (size_t i = 0; i < weights.size(); ++i) visit(begin + i, weights[i]);
+    }
+    for (; begin < logits.size(); ++begin) visit(begin, Weight(logits[begin]));
+  }
+
+ private:
+  using Block = std::array<double, 64>;
+
+  // A function of its own with nothing but arithmetic in its loop: compilers make vector code of
+  // it.
+  [[gnu::noinline]] void WeighBlock(std::span<const float> logits, Block& weights) const {
+    const Weighing self = *this;  // what the stores below cannot alias
+    Block exponents;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      exponents[i] = self.Exponent(logits[i]);
+      weights[i] = ExpOfNonPositive(exponents[i]);
+    }
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] = Finish(exponents[i], weights[i]);
+  }
+
+  double Exponent(float logit) const { return (double{logit} - largest_) / temperature_; }
+  static double Finish(double exponent, double weight) {
+    return exponent > kExponentMin ? weight : 0;
+  }
+  double largest_;
+  double temperature_;
+};
 
 // An integer that orders as (logit, then lower id) do; -0 counts as +0.
 uint64_t RankKey(float logit, uint32_t id) {
@@ -214,11 +259,11 @@ void Sampler::SelectLargest(std::span<const float> logits, uint32_t count) {
 }
 
 void Sampler::AppendSelected(std::span<const float> logits, float largest) {
-  const double temperature = config_.params.temperature;
+  const Weighing weighing(largest, config_.params.temperature);
   candidates_.clear();
   for (const uint64_t key : selected_) {
     const uint32_t id = IdOfKey(key);
-    const double weight = ExpOfNonPositive((double{logits[id]} - double{largest}) / temperature);
+    const double weight = weighing.Weight(logits[id]);
     if (weight == 0) break;  // and so are all that follow
     candidates_.push_back({.token = static_cast<TokenId>(id), .probability = weight});
   }
@@ -260,11 +305,9 @@ double Sampler::WeighTopK(std::span<const float> adjusted, float largest) {
 }
 
 double Sampler::WeighTopP(std::span<const float> adjusted, float largest) {
-  const double temperature = config_.params.temperature;
   double total = 0;
-  for (const float x : adjusted) {
-    total += ExpOfNonPositive((double{x} - double{largest}) / temperature);
-  }
+  const Weighing weighing(largest, config_.params.temperature);
+  weighing.ForEach(adjusted, [&](size_t, double weight) { total += weight; });
   const auto vocab = static_cast<uint32_t>(adjusted.size());
   for (uint64_t count = kTopPCountFirst;; count *= kTopPGrowth) {
     SelectLargest(adjusted, static_cast<uint32_t>(std::min<uint64_t>(count, vocab)));
@@ -276,16 +319,15 @@ double Sampler::WeighTopP(std::span<const float> adjusted, float largest) {
 }
 
 double Sampler::WeighAll(std::span<const float> adjusted, float largest) {
-  const double temperature = config_.params.temperature;
   const double weight_min = config_.params.min_p;
   double sum = 0;
   candidates_.clear();
-  for (size_t id = 0; id < adjusted.size(); ++id) {
-    const double weight = ExpOfNonPositive((double{adjusted[id]} - double{largest}) / temperature);
-    if (weight == 0 || weight < weight_min) continue;
+  const Weighing weighing(largest, config_.params.temperature);
+  weighing.ForEach(adjusted, [&](size_t id, double weight) {
+    if (weight == 0 || weight < weight_min) return;
     candidates_.push_back({.token = static_cast<TokenId>(id), .probability = weight});
     sum += weight;
-  }
+  });
   return sum;
 }
 
