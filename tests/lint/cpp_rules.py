@@ -35,7 +35,8 @@ BANNED_CALLS = [
 _TYPE_NAME = re.compile(r"\b(?:class|struct|union|enum(?:\s+class)?|concept)\s+"
                         r"(?:\[\[[^\]]*\]\]\s*)?(\w+)|\busing\s+(\w+)\s*=")
 _SIZE_NAME = re.compile(r"(?<=[\w>\]&*])[ \t]+[&*]?(\w+_size_?)\s*(?=[=;,){\[])")
-_STATIC = re.compile(r"^[ \t]*(?:inline[ \t]+)?static[ \t]+(?!_)([^;{}=()]*?)([;={(])", re.MULTILINE)
+_STATIC = re.compile(r"^[ \t]*(?:inline[ \t]+)?static[ \t]+(?!_)([^;{}=()]*?)([;={(])",
+                     re.MULTILINE)
 
 
 def name_words(name):
@@ -98,7 +99,7 @@ def check_static_state(text):
 
 
 def check_purpose(path, text):
-    """A comment on the first line; a source may begin with its own header, whose purpose it shares."""
+    """A comment on the first line; a source may begin with its own header and share its purpose."""
     own_header = f'#include "{path.rsplit(".", 1)[0]}.h"\n'
     if not re.match(r"// \S", text) and not text.startswith(own_header):
         yield 1, "the first line is a comment that says what the file is for"

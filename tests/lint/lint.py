@@ -41,7 +41,8 @@ def list_files(root):
     else:
         paths = [os.path.relpath(os.path.join(folder, name), root)
                  for folder, _, names in os.walk(root) for name in names]
-        paths = [p for p in paths if not p.startswith(("build/", ".git/")) and "__pycache__" not in p]
+        paths = [p for p in paths
+                 if not p.startswith(("build/", ".git/")) and "__pycache__" not in p]
     return sorted(p for p in set(paths) if os.path.isfile(os.path.join(root, p)))
 
 
@@ -96,9 +97,9 @@ def text_violations(path, text):
 def untested(texts):
     """Sources of ours that no test names.
 
-    A test names a source by its header, by its own name (<stem>_test.cc), by its path in a comment, or
-    by a header of the same folder whose includes lead to it. The instruction sets are tested through
-    the table that lists them, cpu_kernels/dispatch.
+    A test names a source by its header, by its own name (<stem>_test.cc), by its path in a comment,
+    or by a header of the same folder whose includes lead to it. The instruction sets are tested
+    through the table that lists them, cpu_kernels/dispatch.
     """
     tests = {p: t for p, t in texts.items() if p.startswith("tests/")}
     reached = {target for text in tests.values() for _, target in includes_of(text)}
@@ -170,7 +171,8 @@ class AllowList:
 
     def allows(self, rule, path):
         for (entry_rule, entry_path), state in self.entries.items():
-            covers = entry_path == path or (entry_path.endswith("/") and path.startswith(entry_path))
+            covers = entry_path == path or (entry_path.endswith("/")
+                                            and path.startswith(entry_path))
             if entry_rule == rule and covers and state[1]:
                 state[2] = True
                 return True
@@ -198,7 +200,7 @@ def check_tree(root, skip):
 
 
 def check_canary(skip):
-    """Complaints about lint itself: a planted violation not reported, or a report without a plant."""
+    """Complaints about lint itself: a plant not reported, or a report without a plant."""
     with tempfile.TemporaryDirectory() as folder:
         root = os.path.join(folder, "canary")
         shutil.copytree(os.path.join(HERE, "canary"), root)
@@ -228,8 +230,10 @@ def main():
     skip = set(arguments.skip)
     canary = [f"tests/lint/canary:1: canary: {complaint}" for complaint in check_canary(skip)]
     violations = check_tree(os.path.abspath(arguments.root), skip)
-    for line in canary + [f"{p}:{line}: {rule}: {message}" for p, line, rule, message in violations]:
-        print(line)
+    for complaint in canary:
+        print(complaint)
+    for path, line, rule, message in violations:
+        print(f"{path}:{line}: {rule}: {message}")
     failed = sorted({v[2] for v in violations} | ({"canary"} if canary else set()))
     passed = [rule for rule in RULES + ["canary"] if rule not in failed and rule not in skip]
     print(f"lint: {len(canary) + len(violations)} violations, {len(passed)} rules passed, "

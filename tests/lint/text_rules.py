@@ -1,4 +1,4 @@
-"""Rules about any text file: length, columns, spaces, leftovers, titles; and about Python functions."""
+"""Rules about any text file: length, columns, spaces, leftovers, titles; Python functions."""
 
 import ast
 import re

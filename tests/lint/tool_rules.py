@@ -41,7 +41,7 @@ def check_format(root, paths):
 def headers_to_compile(texts):
     """Headers that no source file includes first: those that are have been compiled alone there.
 
-    *_inl.h are bodies, compiled once per instruction set inside the file that sets it up: not alone.
+    *_inl.h are bodies, compiled once per instruction set by the file that sets it up: not alone.
     """
     first = set()
     for path, text in texts.items():
