@@ -263,11 +263,4 @@ absl::StatusOr<BuildReport> BuildPack(const Checkpoint& checkpoint, const BuildO
   return report;
 }
 
-absl::StatusOr<BuildReport> BuildPack(const BuildOptions& options,
-                                      const BuildProgressFn& progress) {
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
-                          Checkpoint::Open(options.from));
-  return BuildPack(*checkpoint, options, progress);
-}
-
 }  // namespace hearth
