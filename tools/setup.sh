@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what Hearth builds with on Debian 12: compilers, libraries and, with --test, the oracles of
-# the tests. Re-running it on a machine that has everything takes a second and asks no registry.
+# Installs what Hearth builds with on Debian 12: compilers, libraries and, with --test, the oracles
+# of the tests. Re-running it on a machine that has everything takes a second and asks no registry.
 set -euo pipefail
 
 usage() {

@@ -1,4 +1,4 @@
-# Finds the libraries that tools/setup.sh installs. CUDA is optional: without nvcc everything builds.
+# Finds the libraries that tools/setup.sh installs. CUDA is optional: all builds without nvcc.
 find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(simdjson REQUIRED)

@@ -1,4 +1,4 @@
-# The functions that make every target of the tree, so that a folder's CMakeLists.txt is a list of names.
+# The functions that make every target of the tree: a folder's CMakeLists.txt is a list of names.
 
 add_library(hearth_flags INTERFACE)
 target_include_directories(hearth_flags INTERFACE "${PROJECT_SOURCE_DIR}")
@@ -17,7 +17,8 @@ if(HEARTH_SANITIZE)
   target_link_options(hearth_flags INTERFACE -fsanitize=${HEARTH_SANITIZE})
 endif()
 if(HEARTH_FUZZ)
-  target_compile_options(hearth_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
+  target_compile_options(hearth_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=fuzzer-no-link>)
 endif()
 
 # hearth_library(pack_format SRCS a.cc DEPS base EXTERN absl::status)
@@ -30,7 +31,7 @@ function(hearth_library name)
 endfunction()
 
 # hearth_test(pack_format SRCS a_test.cc DEPS pack_format [LABELS slow])
-#   makes the executable pack_format_test and registers its cases with CTest, label "unit" by default.
+#   makes the executable pack_format_test and registers it with CTest, label "unit" by default.
 function(hearth_test name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -38,7 +39,8 @@ function(hearth_test name)
   endif()
   list(TRANSFORM ARG_DEPS PREPEND hearth_)
   add_executable(${name}_test ${ARG_SRCS})
-  target_link_libraries(${name}_test PRIVATE hearth_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name}_test PRIVATE
+    hearth_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE HEARTH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name}_test)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 1200)
@@ -56,7 +58,7 @@ function(hearth_benchmark name)
 endfunction()
 
 # hearth_fuzz(safetensors SRCS a_fuzz.cc DEPS ... CORPUS dir)
-#   with HEARTH_FUZZ: the libFuzzer program safetensors_fuzz; without: a test that replays the corpus.
+#   with HEARTH_FUZZ: the libFuzzer program safetensors_fuzz; without: a replay of the corpus.
 function(hearth_fuzz name)
   cmake_parse_arguments(ARG "" "CORPUS" "SRCS;DEPS" ${ARGN})
   list(TRANSFORM ARG_DEPS PREPEND hearth_)
