@@ -39,7 +39,8 @@ absl::StatusOr<FileHeader> DecodeHeader(std::span<const std::byte, sizeof(FileHe
   FileHeader header;
   std::memcpy(&header, bytes.data(), sizeof(header));
   if (header.magic != kContainerMagic) {
-    return absl::DataLossError(absl::StrCat(path, ": header: not a Hearth pack file (wrong magic)"));
+    return absl::DataLossError(
+        absl::StrCat(path, ": header: not a Hearth pack file (wrong magic)"));
   }
   if (header.version != kContainerVersion) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": header: format version ",
@@ -56,8 +57,8 @@ absl::StatusOr<FileHeader> DecodeHeader(std::span<const std::byte, sizeof(FileHe
                                                    ContainerKindName(kind), ")"));
   }
   if (header.file_bytes != file_bytes) {
-    return absl::DataLossError(absl::StrCat(path, ": expected ", header.file_bytes,
-                                            " bytes, found ", file_bytes));
+    return absl::DataLossError(
+        absl::StrCat(path, ": expected ", header.file_bytes, " bytes, found ", file_bytes));
   }
   const bool ordered = header.data_offset_bytes >= sizeof(FileHeader) &&
                        header.data_offset_bytes <= header.directory_offset_bytes &&
@@ -65,10 +66,10 @@ absl::StatusOr<FileHeader> DecodeHeader(std::span<const std::byte, sizeof(FileHe
                        header.directory_bytes == file_bytes - header.directory_offset_bytes &&
                        header.directory_offset_bytes % kTensorAlignBytes == 0;
   if (!ordered || header.reserved0 != 0 || header.reserved1 != 0) {
-    return absl::DataLossError(absl::StrCat(
-        path, ": header: data at ", header.data_offset_bytes, ", directory of ",
-        header.directory_bytes, " bytes at ", header.directory_offset_bytes, " do not fit ",
-        file_bytes, " bytes"));
+    return absl::DataLossError(absl::StrCat(path, ": header: data at ", header.data_offset_bytes,
+                                            ", directory of ", header.directory_bytes, " bytes at ",
+                                            header.directory_offset_bytes, " do not fit ",
+                                            file_bytes, " bytes"));
   }
   if (header.directory_bytes > kDirectoryBytesMax) {
     return absl::ResourceExhaustedError(absl::StrCat(path, ": header: directory of ",

@@ -1,9 +1,11 @@
-// The bytes around the data of dense.bin, mtp.bin, experts.bin and ngram.bin. FORMAT.md has the grammar.
+// The bytes around the data of dense.bin, mtp.bin, experts.bin and ngram.bin. FORMAT.md has the
+// grammar.
 //
-//   file = FileHeader | zeros to data_offset_bytes | data | zeros to directory_offset_bytes | directory
+//   file = FileHeader | zeros to data_offset_bytes | data | zeros to directory_offset_bytes |
+//   directory
 //
-// Everything is little-endian. The directory comes last so that a file is written, checksummed and hashed
-// in one pass; where it lies is known before the first byte of data, because all sizes are.
+// Everything is little-endian. The directory comes last so that a file is written, checksummed and
+// hashed in one pass; where it lies is known before the first byte of data, because all sizes are.
 #pragma once
 
 #include <array>
@@ -27,7 +29,7 @@ enum class ContainerKind : uint32_t { kTensors = 1, kExperts = 2, kNgram = 3 };
 
 const char* ContainerKindName(ContainerKind kind);  // "tensor file", "expert file", "n-gram file"
 
-inline constexpr uint64_t kTensorAlignBytes = 64;      // of each tensor and of every directory
+inline constexpr uint64_t kTensorAlignBytes = 64;         // of each tensor and of every directory
 inline constexpr uint64_t kDirectoryBytesMax = 64 << 20;  // 16 M checksums: far above any model
 
 struct FileHeader {
@@ -99,8 +101,8 @@ static_assert(std::endian::native == std::endian::little);
 // Fills in header_crc32c.
 FileHeader SealHeader(FileHeader header);
 
-// Checks everything that a header says against itself and against the file's real size; `path` is for
-// messages. A wrong size names the expected and the found one.
+// Checks everything that a header says against itself and against the file's real size; `path` is
+// for messages. A wrong size names the expected and the found one.
 absl::StatusOr<FileHeader> DecodeHeader(std::span<const std::byte, sizeof(FileHeader)> bytes,
                                         ContainerKind kind, uint64_t file_bytes,
                                         const std::string& path);

@@ -71,8 +71,8 @@ absl::StatusOr<std::span<const std::byte>> CheckDirectoryCrc(std::span<const std
   const auto body = bytes.first(bytes.size() - sizeof(expected));
   std::memcpy(&expected, bytes.data() + body.size(), sizeof(expected));
   if (const uint32_t crc = Crc32c(body); crc != expected) {
-    return Damaged(path, absl::StrCat("checksum ", absl::Hex(crc), ", expected ",
-                                            absl::Hex(expected)));
+    return Damaged(path,
+                   absl::StrCat("checksum ", absl::Hex(crc), ", expected ", absl::Hex(expected)));
   }
   return body;
 }
@@ -113,7 +113,7 @@ absl::Status CheckTensor(const TensorEntry& e, const std::string& name, uint64_t
                           (format != MatrixFormat::kQ8 || e.cols % kQ8BlockValues == 0);
   if (!shape_fits) {
     return Damaged(path, absl::StrCat(name, ": shape (", e.rows, ", ", e.cols,
-                                            ") does not fit format ", MatrixFormatName(format)));
+                                      ") does not fit format ", MatrixFormatName(format)));
   }
   const uint64_t expected_bytes = MatrixBytes(format, e.rows, e.cols);
   const uint64_t expected_offset = AlignUp(end_bytes, kTensorAlignBytes);
@@ -121,9 +121,8 @@ absl::Status CheckTensor(const TensorEntry& e, const std::string& name, uint64_t
       expected_bytes > header.directory_offset_bytes ||
       expected_offset > header.directory_offset_bytes - expected_bytes) {
     return Damaged(path, absl::StrCat(name, ": ", e.bytes, " bytes at ", e.offset_bytes,
-                                            ", expected ", expected_bytes, " at ", expected_offset,
-                                            " and the directory at ",
-                                            header.directory_offset_bytes));
+                                      ", expected ", expected_bytes, " at ", expected_offset,
+                                      " and the directory at ", header.directory_offset_bytes));
   }
   return absl::OkStatus();
 }
@@ -223,9 +222,8 @@ std::vector<std::byte> EncodeTensorDirectory(std::span<const TensorInfo> tensors
 
 std::vector<std::byte> EncodeExpertDirectory(const ExpertDirectory& directory) {
   DirectoryBuilder builder;
-  builder.Add(
-      ExpertDirectoryHeader{.layer_count = static_cast<uint32_t>(directory.layouts.size()),
-                            .expert_count = directory.expert_count});
+  builder.Add(ExpertDirectoryHeader{.layer_count = static_cast<uint32_t>(directory.layouts.size()),
+                                    .expert_count = directory.expert_count});
   for (size_t layer = 0; layer < directory.layouts.size(); ++layer) {
     const ExpertLayout& layout = directory.layouts[layer];
     builder.Add(ExpertLayerEntry{.offset_bytes = directory.layer_offsets_bytes[layer],
@@ -275,8 +273,8 @@ absl::StatusOr<std::vector<TensorInfo>> DecodeTensorDirectory(std::span<const st
   uint64_t name_end = 0;
   for (const TensorEntry& e : entries) {
     if (e.name_offset_bytes != name_end || e.name_bytes > names.size() - name_end) {
-      return Damaged(path, absl::StrCat("name of tensor ", tensors.size(),
-                                              " lies outside the names"));
+      return Damaged(path,
+                     absl::StrCat("name of tensor ", tensors.size(), " lies outside the names"));
     }
     std::string name = names.substr(name_end, e.name_bytes);
     if (!ValidName(name)) {
@@ -322,24 +320,23 @@ absl::StatusOr<ExpertDirectory> DecodeExpertDirectory(std::span<const std::byte>
                        e.format <= static_cast<uint32_t>(ExpertFormat::kF32);
     if (!known || e.hidden > kExpertSideMax || e.width > kExpertSideMax || e.reserved != 0) {
       return Damaged(path, absl::StrCat("layer ", layer, ": unknown format ", e.format,
-                                              " or shape (", e.hidden, ", ", e.width, ")"));
+                                        " or shape (", e.hidden, ", ", e.width, ")"));
     }
     auto layout = ExpertLayout::Create(static_cast<ExpertFormat>(e.format), e.hidden, e.width);
     if (!layout.ok()) return Annotate(layout.status(), absl::StrCat(path, ": layer ", layer));
     if (e.blob_bytes != layout->blob_bytes() || e.offset_bytes != end_bytes ||
         end_bytes > header.directory_offset_bytes) {
-      return Damaged(path, absl::StrCat("layer ", layer, ": blobs of ", e.blob_bytes,
-                                              " bytes at ", e.offset_bytes, ", expected ",
-                                              layout->blob_bytes(), " at ", end_bytes));
+      return Damaged(path, absl::StrCat("layer ", layer, ": blobs of ", e.blob_bytes, " bytes at ",
+                                        e.offset_bytes, ", expected ", layout->blob_bytes(), " at ",
+                                        end_bytes));
     }
     directory.layouts.push_back(*layout);
     directory.layer_offsets_bytes.push_back(end_bytes);
     end_bytes += layout->stride_bytes() * counts.expert_count;  // below 2^43 * 2^16
   }
-  if (end_bytes != header.directory_offset_bytes ||
-      header.data_offset_bytes != kExpertAlignBytes) {
+  if (end_bytes != header.directory_offset_bytes || header.data_offset_bytes != kExpertAlignBytes) {
     return Damaged(path, absl::StrCat("experts end at ", end_bytes, ", the directory is at ",
-                                            header.directory_offset_bytes));
+                                      header.directory_offset_bytes));
   }
   directory.crcs.resize(size_t{counts.layer_count} * counts.expert_count);
   HEARTH_CHECK(cursor.Take(std::span(directory.crcs)));
@@ -362,8 +359,7 @@ absl::StatusOr<NgramDirectory> DecodeNgramDirectory(std::span<const std::byte> b
   if (h.row_count == 0 || h.row_count > kNgramRowsMax || h.row_dim == 0 ||
       h.row_dim > kNgramRowDimMax || h.row_bytes != *row_bytes || !std::isfinite(scale)) {
     return Damaged(path, absl::StrCat(h.row_count, " rows of ", h.row_dim, " values in ",
-                                            h.row_bytes, " bytes, scale ", scale,
-                                            ": out of range"));
+                                      h.row_bytes, " bytes, scale ", scale, ": out of range"));
   }
   const uint64_t chunks = (h.row_count + kNgramRowsPerChunk - 1) / kNgramRowsPerChunk;
   const uint64_t end_bytes = kExpertAlignBytes + h.row_count * *row_bytes;
@@ -371,8 +367,8 @@ absl::StatusOr<NgramDirectory> DecodeNgramDirectory(std::span<const std::byte> b
       header.data_offset_bytes != kExpertAlignBytes ||
       AlignUp(end_bytes, kTensorAlignBytes) != header.directory_offset_bytes) {
     return Damaged(path, absl::StrCat(h.chunk_count, " chunks of ", h.rows_per_chunk,
-                                            " rows, data to ", end_bytes, ", directory at ",
-                                            header.directory_offset_bytes, ": do not agree"));
+                                      " rows, data to ", end_bytes, ", directory at ",
+                                      header.directory_offset_bytes, ": do not agree"));
   }
   NgramDirectory directory{
       .format = format, .row_count = h.row_count, .row_dim = h.row_dim, .scale = scale};

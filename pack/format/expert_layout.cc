@@ -69,7 +69,8 @@ uint64_t ExpertLayout::blob_bytes() const {
       return trailer_offset_bytes() + 16;
     case ExpertFormat::kFp8:
       return trailer_offset_bytes() + (2 * Fp8ScaleCount(*this, Projection::kGate) +
-                                       Fp8ScaleCount(*this, Projection::kDown)) * 4;
+                                       Fp8ScaleCount(*this, Projection::kDown)) *
+                                          4;
     case ExpertFormat::kBf16:
     case ExpertFormat::kF32:
       return trailer_offset_bytes();
@@ -79,19 +80,26 @@ uint64_t ExpertLayout::blob_bytes() const {
 
 const char* ExpertFormatName(ExpertFormat format) {
   switch (format) {
-    case ExpertFormat::kNvfp4: return "nvfp4";
-    case ExpertFormat::kBf16: return "bf16";
-    case ExpertFormat::kFp8: return "fp8";
-    case ExpertFormat::kF32: return "f32";
+    case ExpertFormat::kNvfp4:
+      return "nvfp4";
+    case ExpertFormat::kBf16:
+      return "bf16";
+    case ExpertFormat::kFp8:
+      return "fp8";
+    case ExpertFormat::kF32:
+      return "f32";
   }
   return "unknown";
 }
 
 const char* MatrixFormatName(MatrixFormat format) {
   switch (format) {
-    case MatrixFormat::kF32: return "f32";
-    case MatrixFormat::kBf16: return "bf16";
-    case MatrixFormat::kQ8: return "q8_0";
+    case MatrixFormat::kF32:
+      return "f32";
+    case MatrixFormat::kBf16:
+      return "bf16";
+    case MatrixFormat::kQ8:
+      return "q8_0";
   }
   return "unknown";
 }

@@ -1,12 +1,15 @@
-// How one routed expert lies in a pack, in RAM and in a VRAM slot: one blob, the same bytes everywhere.
+// How one routed expert lies in a pack, in RAM and in a VRAM slot: one blob, the same bytes
+// everywhere.
 //
 //   blob = gate bands | up bands | down bands | trailer, padded with zeros to `stride_bytes`
 //   gate, up: (width, hidden); down: (hidden, width). A band is 16 rows (the last padded with zero
 //   rows); lane r of a vector register is row r of the band.
 //
 // Band of each format, cols = reduction length:
-//   kNvfp4  codes  [cols/16][2][16][4] u8: sub-block, line, row, byte. Byte j of line l of row r holds
-//                  element k = 8l + j of the sub-block in its low nibble, k = 8l + 4 + j in its high.
+//   kNvfp4  codes  [cols/16][2][16][4] u8: sub-block, line, row, byte. Byte j of line l of row r
+//   holds
+//                  element k = 8l + j of the sub-block in its low nibble, k = 8l + 4 + j in its
+//                  high.
 //           scales [cols/16][16] u8: E4M3 block scale of (sub-block, row), sign bit always 0
 //           cols % 16 == 0
 //   kBf16   [cols][16] bf16: k, row
@@ -31,9 +34,10 @@ namespace hearth {
 // Values are on disk: append only.
 enum class ExpertFormat : uint32_t { kNvfp4 = 1, kBf16 = 2, kFp8 = 3, kF32 = 4 };
 
-inline constexpr uint32_t kNvfp4BlockValues = 16;   // values that share one E4M3 scale
-inline constexpr uint32_t kFp8BlockValues = 128;    // rows and columns that share one fp32 scale
-inline constexpr uint64_t kExpertAlignBytes = 4096; // so that O_DIRECT reads one expert with no copy
+inline constexpr uint32_t kNvfp4BlockValues = 16;  // values that share one E4M3 scale
+inline constexpr uint32_t kFp8BlockValues = 128;   // rows and columns that share one fp32 scale
+inline constexpr uint64_t kExpertAlignBytes =
+    4096;  // so that O_DIRECT reads one expert with no copy
 
 enum class Projection : uint32_t { kGate = 0, kUp = 1, kDown = 2 };
 
@@ -52,7 +56,7 @@ struct ExpertLayout {
   uint64_t projection_offset_bytes(Projection p) const;  // from the start of the blob
   uint64_t trailer_offset_bytes() const;
   uint64_t scale_offset_bytes(Projection p) const;  // kNvfp4: its multiplier; kFp8: its scale grid
-  uint64_t blob_bytes() const;                           // with trailer, without padding
+  uint64_t blob_bytes() const;                      // with trailer, without padding
   uint64_t stride_bytes() const { return AlignUp(blob_bytes(), kExpertAlignBytes); }
 
   bool operator==(const ExpertLayout&) const = default;

@@ -1,5 +1,6 @@
 // The narrow number formats of checkpoints and packs, decoded exactly to fp32 and encoded with
-// round-to-nearest-even. These scalar functions are the definition; kernels are tested against them.
+// round-to-nearest-even. These scalar functions are the definition; kernels are tested against
+// them.
 //   E2M1  4 bits  s ee m        magnitudes 0 .5 1 1.5 2 3 4 6           (NVFP4 elements)
 //   E4M3  8 bits  s eeee mmm    bias 7, no infinity, 0x7F/0xFF is NaN     (FP8, NVFP4 block scales)
 //   E8M0  8 bits  exponent only 2^(e-127), 0xFF is NaN                    (MXFP8 block scales)

@@ -1,5 +1,6 @@
-// The shape of a model: everything that code needs to know about it apart from its weights. Symbols and
-// equations: the model's public reference; key names in comments are those of config.json's text_config.
+// The shape of a model: everything that code needs to know about it apart from its weights. Symbols
+// and equations: the model's public reference; key names in comments are those of config.json's
+// text_config.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace hearth {
 
-enum class MixerKind : uint8_t { kGdn = 0, kQsa = 1 };        // layer_types: linear / full attention
+enum class MixerKind : uint8_t { kGdn = 0, kQsa = 1 };  // layer_types: linear / full attention
 enum class OutputGate : uint8_t { kSigmoid = 0, kSilu = 1 };  // output_gate_type
 
 struct AttentionGeometry {     // QSA: sparse attention over selected blocks of tokens
@@ -45,7 +46,7 @@ struct MoeGeometry {
   bool renormalise = true;  // norm_topk_prob
 };
 
-struct NgramGeometry {  // hashed n-gram embedding; row_count == 0 means that the model has none
+struct NgramGeometry {      // hashed n-gram embedding; row_count == 0 means that the model has none
   uint32_t layer = 0;       // 0-based (ple_layer_ids is 1-based)
   uint32_t ngram_size = 0;  // 3: bigram and trigram heads
   uint32_t heads_per_ngram = 0;
@@ -72,7 +73,7 @@ struct ModelGeometry {
   GdnGeometry gdn;
   MoeGeometry moe;
   NgramGeometry ngram;
-  bool has_mtp = false;      // one draft layer, of kind kQsa, with id layer_count()
+  bool has_mtp = false;  // one draft layer, of kind kQsa, with id layer_count()
   double mtp_rope_theta = 0;
   std::vector<int32_t> stop_tokens;  // generation_config eos_token_id
 
@@ -80,8 +81,8 @@ struct ModelGeometry {
   uint32_t layer_count_with_mtp() const { return layer_count() + (has_mtp ? 1 : 0); }
   uint32_t stream_dim() const { return stream_count * hidden; }
 
-  // InvalidArgument naming the field, what it holds and what would be accepted. Bounds every size, so
-  // that code after this may multiply fields without overflow.
+  // InvalidArgument naming the field, what it holds and what would be accepted. Bounds every size,
+  // so that code after this may multiply fields without overflow.
   absl::Status Validate() const;
 };
 

@@ -1,5 +1,5 @@
-// manifest.json by hand-ordered keys: the text is a function of the manifest alone, so that builds are
-// reproducible, and its last field is a hash of all the text before it.
+// manifest.json by hand-ordered keys: the text is a function of the manifest alone, so that builds
+// are reproducible, and its last field is a hash of all the text before it.
 #include "pack/format/manifest.h"
 
 #include <algorithm>
@@ -78,8 +78,8 @@ Json GeometryToJson(const ModelGeometry& g) {
   return json;
 }
 
-// Reads one object: every key must be asked for, every key asked for must be there. The first complaint
-// is kept; nothing after it matters.
+// Reads one object: every key must be asked for, every key asked for must be there. The first
+// complaint is kept; nothing after it matters.
 class ObjectReader {
  public:
   ObjectReader(const Json& json, std::string where, absl::Status& status)
@@ -158,7 +158,7 @@ class ObjectReader {
     out = value.get<bool>();
   }
   template <class T>
-    requires std::is_floating_point_v<T>
+  requires std::is_floating_point_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     if (!value.is_number()) return Complain(absl::StrCat(where, ": a number is expected"));
     const double number = value.get<double>();
@@ -168,12 +168,11 @@ class ObjectReader {
     out = static_cast<T>(number);
   }
   template <class T>
-    requires std::is_integral_v<T>
+  requires std::is_integral_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
-    const bool fits =
-        value.is_number_unsigned()
-            ? std::in_range<T>(value.get<uint64_t>())
-            : (value.is_number_integer() && std::in_range<T>(value.get<int64_t>()));
+    const bool fits = value.is_number_unsigned()
+                          ? std::in_range<T>(value.get<uint64_t>())
+                          : (value.is_number_integer() && std::in_range<T>(value.get<int64_t>()));
     if (!fits) {
       return Complain(absl::StrCat(where, ": an integer from ", std::numeric_limits<T>::min(),
                                    " to ", std::numeric_limits<T>::max(), " is expected"));
@@ -308,18 +307,17 @@ absl::Status CheckText(std::string_view text, const std::string& path) {
   }
   if (text.size() < kHead.size() || text.substr(0, kHead.size()) != kHead) {
     const size_t common = std::min(text.size(), kHead.size());
-    if (text.size() < kHead.size() + kTailBytes && text.substr(0, common) == kHead.substr(0, common)) {
-      return absl::DataLossError(absl::StrCat(path, ": expected more than ",
-                                              kHead.size() + kTailBytes, " bytes, found ",
-                                              text.size()));
+    if (text.size() < kHead.size() + kTailBytes &&
+        text.substr(0, common) == kHead.substr(0, common)) {
+      return absl::DataLossError(absl::StrCat(
+          path, ": expected more than ", kHead.size() + kTailBytes, " bytes, found ", text.size()));
     }
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": not the manifest of a Hearth pack (it does not begin as one)"));
   }
   if (digits == text.size()) {  // cut inside the number, or right after it
-    return absl::DataLossError(absl::StrCat(path, ": expected more than ",
-                                            kHead.size() + kTailBytes, " bytes, found ",
-                                            text.size()));
+    return absl::DataLossError(absl::StrCat(
+        path, ": expected more than ", kHead.size() + kTailBytes, " bytes, found ", text.size()));
   }
   if (expected != text.size() || text.size() < digits + kTailBytes) {
     return absl::DataLossError(
@@ -360,8 +358,8 @@ absl::Status CheckVersion(const Json& json, const std::string& path) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": key \"version\" is missing"));
   }
   if (it->get<uint64_t>() != kPackVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, ": pack version ", it->get<uint64_t>(), ", this build reads ", kPackVersion));
+    return absl::FailedPreconditionError(absl::StrCat(path, ": pack version ", it->get<uint64_t>(),
+                                                      ", this build reads ", kPackVersion));
   }
   return absl::OkStatus();
 }
@@ -405,10 +403,11 @@ std::string Manifest::ToJson() const {
                {"experts", experts},
                {"geometry", GeometryToJson(geometry)},
                {"files", std::move(list)}};
-  // Ours are ASCII; foreign strings that are not UTF-8 become replacement characters, not exceptions.
+  // Ours are ASCII; foreign strings that are not UTF-8 become replacement characters, not
+  // exceptions.
   std::string fields = json.dump(2, ' ', true, Json::error_handler_t::replace);
-  fields.erase(0, 1);                 // "{": the head has it
-  fields.resize(fields.size() - 2);   // "\n}": the tail has it
+  fields.erase(0, 1);                                              // "{": the head has it
+  fields.resize(fields.size() - 2);                                // "\n}": the tail has it
   uint64_t bytes = kHead.size() + 1 + fields.size() + kTailBytes;  // 1: the comma after the number
   uint64_t total = bytes;
   while (total != bytes + absl::StrCat(total).size()) total = bytes + absl::StrCat(total).size();

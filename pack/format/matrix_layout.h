@@ -1,5 +1,5 @@
-// How dense matrices lie in a pack and in memory. One matrix is (rows, cols): rows are outputs, cols the
-// reduction. FORMAT.md has worked examples.
+// How dense matrices lie in a pack and in memory. One matrix is (rows, cols): rows are outputs,
+// cols the reduction. FORMAT.md has worked examples.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ enum class MatrixFormat : uint32_t {
   kQ8 = 3,    // Q8_0 values (32 to a block, fp16 scale), 16 rows interleaved: see below
 };
 
-inline constexpr uint32_t kBandRows = 16;          // rows that are interleaved, one per 32-bit lane
-inline constexpr uint32_t kQ8BlockValues = 32;     // values that share one fp16 scale
+inline constexpr uint32_t kBandRows = 16;       // rows that are interleaved, one per 32-bit lane
+inline constexpr uint32_t kQ8BlockValues = 32;  // values that share one fp16 scale
 
 // Q8: cols % 32 == 0; rows are padded with zero rows to a multiple of 16. For each band of 16 rows:
-//   codes   [cols/32][8][16][4] u8   block, step, row, k: value + 128, k = 32*block + 4*step + (0..3)
-//   scales  [cols/32][16]       fp16 block, row
+//   codes   [cols/32][8][16][4] u8   block, step, row, k: value + 128, k = 32*block + 4*step +
+//   (0..3) scales  [cols/32][16]       fp16 block, row
 // A 64-byte line is one step: lane r holds four consecutive values of row r.
 constexpr uint64_t Q8BandBytes(uint32_t cols) {
   return uint64_t{cols / kQ8BlockValues} * (kBandRows * kQ8BlockValues + kBandRows * 2);

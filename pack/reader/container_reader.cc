@@ -15,8 +15,8 @@ absl::StatusOr<OpenedContainer> OpenContainer(const std::string& path, Container
   HEARTH_ASSIGN_OR_RETURN(RandomAccessFile file, RandomAccessFile::Open(path));
   std::array<std::byte, sizeof(FileHeader)> bytes;
   if (file.bytes() < bytes.size()) {
-    return absl::DataLossError(absl::StrCat(path, ": expected at least ", bytes.size(),
-                                            " bytes, found ", file.bytes()));
+    return absl::DataLossError(
+        absl::StrCat(path, ": expected at least ", bytes.size(), " bytes, found ", file.bytes()));
   }
   HEARTH_RETURN_IF_ERROR(file.ReadAt(0, bytes));
   HEARTH_ASSIGN_OR_RETURN(const FileHeader header, DecodeHeader(bytes, kind, file.bytes(), path));

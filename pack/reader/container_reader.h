@@ -1,4 +1,5 @@
-// Opens one of a pack's .bin files up to and including its directory. For the readers and the verifier.
+// Opens one of a pack's .bin files up to and including its directory. For the readers and the
+// verifier.
 #pragma once
 
 #include <cstddef>

@@ -78,8 +78,8 @@ absl::Status NgramFile::ReadRows(std::span<const uint64_t> row_ids, std::span<fl
   std::vector<std::byte> buffer(whole_.empty() ? row_bytes_ : 0);
   for (size_t i = 0; i < row_ids.size(); ++i) {
     if (row_ids[i] >= row_count()) {
-      return absl::OutOfRangeError(absl::StrCat(file_.path(), ": row ", row_ids[i], " of ",
-                                                row_count(), " asked for"));
+      return absl::OutOfRangeError(
+          absl::StrCat(file_.path(), ": row ", row_ids[i], " of ", row_count(), " asked for"));
     }
     const std::byte* row = buffer.data();
     if (whole_.empty()) {

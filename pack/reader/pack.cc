@@ -48,10 +48,9 @@ absl::StatusOr<TensorFile> TensorFile::Open(const std::string& path) {
 }
 
 const TensorInfo* TensorFile::Find(std::string_view name) const {
-  const auto it = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                   [this](uint32_t i, std::string_view n) {
-                                     return std::string_view(tensors_[i].name) < n;
-                                   });
+  const auto it = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name,
+      [this](uint32_t i, std::string_view n) { return std::string_view(tensors_[i].name) < n; });
   if (it == by_name_.end() || tensors_[*it].name != name) return nullptr;
   return &tensors_[*it];
 }
@@ -94,15 +93,14 @@ absl::Status ExpertFile::Read(ExpertKey key, std::span<std::byte> into) const {
   HEARTH_CHECK(into.size() >= bytes);
   HEARTH_RETURN_IF_ERROR(file_.ReadAt(offset, into.first(bytes)));
   if (const uint32_t crc = Crc32c(into.first(bytes)); crc != crc32c(key)) {
-    return ChecksumError(
-        file_, absl::StrCat("layer ", key.layer.value, " expert ", key.expert.value), crc,
-        crc32c(key));
+    return ChecksumError(file_,
+                         absl::StrCat("layer ", key.layer.value, " expert ", key.expert.value), crc,
+                         crc32c(key));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Pack> Pack::Open(const std::string& dir) {
-  constexpr uint64_t kManifestBytesMax = 4 << 20;
   const std::string manifest_path = JoinPath(dir, "manifest.json");
   auto text = ReadFile(manifest_path, kManifestBytesMax);
   if (!text.ok()) {
@@ -152,8 +150,9 @@ absl::StatusOr<Pack> Pack::Open(const std::string& dir) {
     HEARTH_ASSIGN_OR_RETURN(TensorFile opened, TensorFile::Open(JoinPath(dir, "mtp.bin")));
     mtp = std::make_unique<TensorFile>(std::move(opened));
   }
-  Pack pack{dir,           std::move(manifest), std::move(dense), std::move(experts),
-            std::move(ngram), std::move(mtp)};
+  Pack pack{
+      dir,           std::move(manifest), std::move(dense), std::move(experts), std::move(ngram),
+      std::move(mtp)};
   HEARTH_RETURN_IF_ERROR(CheckPackGeometry(pack));
   return pack;
 }

@@ -1,5 +1,5 @@
-// Opens a pack: checks the manifest, every file's size and every directory, and hands out typed views.
-// Reading is positioned and thread-safe; nothing is loaded before it is asked for.
+// Opens a pack: checks the manifest, every file's size and every directory, and hands out typed
+// views. Reading is positioned and thread-safe; nothing is loaded before it is asked for.
 #pragma once
 
 #include <cstdint>
@@ -40,19 +40,18 @@ class TensorFile {
   std::vector<uint32_t> by_name_;
 };
 
-// experts.bin: one blob per (layer, expert), the MTP layer's last. All experts of a layer share a layout.
+// experts.bin: one blob per (layer, expert), the MTP layer's last. All experts of a layer share a
+// layout.
 class ExpertFile {
  public:
   static absl::StatusOr<ExpertFile> Open(const std::string& path);
   uint32_t layer_count() const { return static_cast<uint32_t>(directory_.layouts.size()); }
   uint32_t expert_count() const { return directory_.expert_count; }  // per layer
-  const ExpertLayout& layout(LayerId layer) const {
-    return directory_.layouts[layer.value];
-  }
+  const ExpertLayout& layout(LayerId layer) const { return directory_.layouts[layer.value]; }
   uint64_t offset_bytes(ExpertKey key) const;
   uint32_t crc32c(ExpertKey key) const;  // over layout(layer).blob_bytes()
-  // Reads blob_bytes() into the front of `into` (at least that large) and checks them. DataLoss names
-  // file, layer and expert.
+  // Reads blob_bytes() into the front of `into` (at least that large) and checks them. DataLoss
+  // names file, layer and expert.
   absl::Status Read(ExpertKey key, std::span<std::byte> into) const;
   const RandomAccessFile& file() const { return file_; }
 
@@ -91,7 +90,8 @@ class NgramFile {
 
 struct Pack {
   // Refuses a pack whose files are not of the sizes that the manifest and their headers say, whose
-  // directories are damaged, or whose contents do not fit its geometry. Reads no data: VerifyPack does.
+  // directories are damaged, or whose contents do not fit its geometry. Reads no data: VerifyPack
+  // does.
   static absl::StatusOr<Pack> Open(const std::string& dir);
 
   std::string dir;

@@ -102,10 +102,9 @@ absl::Status CheckExperts(const ExpertFile& experts, const ModelGeometry& g) {
   const std::string& path = experts.file().path();
   if (experts.layer_count() != g.layer_count_with_mtp() ||
       experts.expert_count() != g.moe.expert_count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": expected ", g.layer_count_with_mtp(), " layers of ",
-                     g.moe.expert_count, " experts, found ", experts.layer_count(), " of ",
-                     experts.expert_count()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": expected ", g.layer_count_with_mtp(), " layers of ", g.moe.expert_count,
+        " experts, found ", experts.layer_count(), " of ", experts.expert_count()));
   }
   for (uint32_t layer = 0; layer < experts.layer_count(); ++layer) {
     const ExpertLayout& layout = experts.layout(LayerId(layer));
@@ -152,8 +151,8 @@ absl::Status CheckPackGeometry(const Pack& pack) {
     HEARTH_RETURN_IF_ERROR(CheckTensors(*pack.mtp, ExpectedMtpTensors(g)));
   }
   HEARTH_RETURN_IF_ERROR(CheckExperts(pack.experts, g));
-  if (pack.ngram != nullptr && (pack.ngram->row_count() != g.ngram.row_count ||
-                                pack.ngram->row_dim() != g.ngram.row_dim)) {
+  if (pack.ngram != nullptr &&
+      (pack.ngram->row_count() != g.ngram.row_count || pack.ngram->row_dim() != g.ngram.row_dim)) {
     return absl::InvalidArgumentError(absl::StrCat(
         pack.ngram->file().path(), ": expected ", g.ngram.row_count, " rows of ", g.ngram.row_dim,
         ", found ", pack.ngram->row_count(), " of ", pack.ngram->row_dim()));

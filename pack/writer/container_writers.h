@@ -1,5 +1,5 @@
-// Writers of a pack's .bin files. Each is told at the start everything but the data, takes the data in file
-// order, and is complete after Finish(). Same input, same bytes.
+// Writers of a pack's .bin files. Each is told at the start everything but the data, takes the data
+// in file order, and is complete after Finish(). Same input, same bytes.
 #pragma once
 
 #include <cstddef>
@@ -63,8 +63,7 @@ class NgramFileWriter {
   absl::StatusOr<PackFile> Finish();
 
  private:
-  NgramFileWriter(HashedFile file, NgramDirectory directory, FileHeader header,
-                  uint64_t row_bytes);
+  NgramFileWriter(HashedFile file, NgramDirectory directory, FileHeader header, uint64_t row_bytes);
   HashedFile file_;
   NgramDirectory directory_;
   FileHeader header_;

@@ -25,10 +25,15 @@ namespace {
 
 constexpr std::string_view kManifestName = "manifest.json";
 constexpr std::string_view kManifestStart = "{\n  \"format\": \"hearth-pack\"";
-constexpr std::array<std::string_view, 9> kPackNames = {
-    "manifest.json", "dense.bin",      "experts.bin",           "ngram.bin",
-    "mtp.bin",       "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
-    "generation_config.json"};
+constexpr std::array<std::string_view, 9> kPackNames = {"manifest.json",
+                                                        "dense.bin",
+                                                        "experts.bin",
+                                                        "ngram.bin",
+                                                        "mtp.bin",
+                                                        "tokenizer.json",
+                                                        "tokenizer_config.json",
+                                                        "chat_template.jinja",
+                                                        "generation_config.json"};
 
 // The names in a directory; NotFound when there is none.
 absl::StatusOr<std::vector<std::string>> ListNames(const std::string& dir) {
@@ -43,7 +48,8 @@ absl::StatusOr<std::vector<std::string>> ListNames(const std::string& dir) {
   return names;
 }
 
-// Removes a directory of which every name is one that a build makes; refuses to touch anything else.
+// Removes a directory of which every name is one that a build makes; refuses to touch anything
+// else.
 absl::Status RemovePackFiles(const std::string& dir) {
   HEARTH_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListNames(dir));
   for (const std::string& name : names) {
@@ -131,8 +137,7 @@ PackDirectory::~PackDirectory() {
   if (!committed_) (void)RemovePackFiles(path_);  // best effort: the next build tries again
 }
 
-absl::StatusOr<PackDirectory> PackDirectory::Create(const std::string& target,
-                                                    IfExists if_exists) {
+absl::StatusOr<PackDirectory> PackDirectory::Create(const std::string& target, IfExists if_exists) {
   const std::string clean = WithoutTrailingSlashes(target);
   if (clean.empty()) return absl::InvalidArgumentError("the name of the pack directory is empty");
   HEARTH_RETURN_IF_ERROR(CheckTarget(clean, if_exists));

@@ -1,5 +1,6 @@
-// The directory that a pack is built in: a sibling of the target that takes the target's name only when it is
-// complete. Until then it has no manifest, so nothing that a build leaves behind opens as a pack.
+// The directory that a pack is built in: a sibling of the target that takes the target's name only
+// when it is complete. Until then it has no manifest, so nothing that a build leaves behind opens
+// as a pack.
 #pragma once
 
 #include <string>
@@ -17,9 +18,9 @@ enum class IfExists { kRefuse, kReplacePack };
 
 class PackDirectory {
  public:
-  // Makes "<target>.building". What an interrupted build left there is removed; a build that still runs
-  // there is FailedPrecondition. An existing target is AlreadyExists unless it is an empty directory, or
-  // a pack and `if_exists` allows to replace it.
+  // Makes "<target>.building". What an interrupted build left there is removed; a build that still
+  // runs there is FailedPrecondition. An existing target is AlreadyExists unless it is an empty
+  // directory, or a pack and `if_exists` allows to replace it.
   static absl::StatusOr<PackDirectory> Create(const std::string& target, IfExists if_exists);
   PackDirectory(PackDirectory&& other) noexcept;
   PackDirectory& operator=(PackDirectory&&) = delete;
@@ -27,8 +28,8 @@ class PackDirectory {
 
   const std::string& path() const { return path_; }  // where to write
 
-  // Writes manifest.json, makes everything durable and gives the directory its name. A replaced pack is
-  // removed after the new one is in place.
+  // Writes manifest.json, makes everything durable and gives the directory its name. A replaced
+  // pack is removed after the new one is in place.
   absl::Status Commit(const Manifest& manifest);
 
  private:
