@@ -17,13 +17,13 @@ bool IsPositive(float value) { return std::isfinite(value) && value > 0; }
 
 }  // namespace
 
-absl::Status CheckBlockScales(std::span<const uint8_t> scales, uint64_t cols,
+absl::Status CheckBlockScales(std::span<const uint8_t> scales, uint64_t cols, uint64_t row_begin,
                               std::string_view tensor) {
   for (size_t i = 0; i < scales.size(); ++i) {
     if (scales[i] < 0x7F) continue;
-    return absl::DataLossError(
-        absl::StrFormat("%s: %s scale code 0x%02X at row %d, column %d", ToAbsl(tensor),
-                        IsE4m3Nan(scales[i]) ? "NaN" : "negative", scales[i], i / cols, i % cols));
+    return absl::DataLossError(absl::StrFormat(
+        "%s: %s scale code 0x%02X at row %d, column %d", ToAbsl(tensor),
+        IsE4m3Nan(scales[i]) ? "NaN" : "negative", scales[i], row_begin + i / cols, i % cols));
   }
   return absl::OkStatus();
 }

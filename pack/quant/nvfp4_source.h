@@ -16,8 +16,8 @@
 namespace hearth {
 
 // DataLoss naming `tensor`, row and column of the first NaN (0x7F, 0xFF) or negative (0x80..) code.
-// `cols` is the number of codes in a row.
-absl::Status CheckBlockScales(std::span<const uint8_t> scales, uint64_t cols,
+// `scales` are whole rows of `cols` codes, the first of which is row `row_begin`.
+absl::Status CheckBlockScales(std::span<const uint8_t> scales, uint64_t cols, uint64_t row_begin,
                               std::string_view tensor);
 
 // A multiplier as stored. DataLoss unless finite and positive.
