@@ -42,7 +42,8 @@ RandomAccessFile::RandomAccessFile(UniqueFd fd, std::string path, uint64_t bytes
     : fd_(std::move(fd)), path_(std::move(path)), bytes_(bytes) {}
 
 absl::StatusOr<RandomAccessFile> RandomAccessFile::Open(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: opening a named pipe returns at once, to be refused below.
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(errno, path);
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, path);
@@ -102,6 +103,7 @@ absl::StatusOr<SequentialFile> SequentialFile::Create(const std::string& path) {
 }
 
 absl::Status SequentialFile::Append(std::span<const std::byte> data) {
+  HEARTH_RETURN_IF_ERROR(status_);
   bytes_ += data.size();
   const std::string_view text(reinterpret_cast<const char*>(data.data()), data.size());
   if (buffer_.size() + text.size() <= kWriteBufferBytes) {
@@ -109,7 +111,7 @@ absl::Status SequentialFile::Append(std::span<const std::byte> data) {
     return absl::OkStatus();
   }
   HEARTH_RETURN_IF_ERROR(Flush());
-  if (text.size() >= kWriteBufferBytes) return WriteAll(fd_.get(), text, path_);
+  if (text.size() >= kWriteBufferBytes) return Write(text);
   buffer_.append(text);
   return absl::OkStatus();
 }
@@ -124,16 +126,26 @@ absl::Status SequentialFile::AppendZeros(uint64_t count_bytes) {
   return absl::OkStatus();
 }
 
+absl::Status SequentialFile::Write(std::string_view data) {
+  HEARTH_RETURN_IF_ERROR(status_);
+  status_ = WriteAll(fd_.get(), data, path_);
+  return status_;
+}
+
 absl::Status SequentialFile::Flush() {
-  const absl::Status status = WriteAll(fd_.get(), buffer_, path_);
+  const absl::Status status = Write(buffer_);
   buffer_.clear();
   return status;
 }
 
 absl::Status SequentialFile::Finish() {
   HEARTH_RETURN_IF_ERROR(Flush());
-  if (::fsync(fd_.get()) != 0) return ErrnoStatus(errno, path_);
+  if (::fsync(fd_.get()) != 0) {
+    status_ = ErrnoStatus(errno, path_);
+    return status_;
+  }
   fd_ = UniqueFd();
+  status_ = absl::FailedPreconditionError(absl::StrCat(path_, ": already finished"));
   return absl::OkStatus();
 }
 

@@ -49,7 +49,8 @@ class AnonymousMapping {
   std::span<std::byte> data_;
 };
 
-// A file written from front to back. Nothing is durable before Finish(), which flushes and fsyncs.
+// A file written from front to back. Nothing is durable before Finish(), which flushes and fsyncs. The
+// first error stays: every later call returns it, so that no Finish() succeeds over a hole.
 class SequentialFile {
  public:
   static absl::StatusOr<SequentialFile> Create(const std::string& path);
@@ -61,11 +62,13 @@ class SequentialFile {
 
  private:
   SequentialFile(UniqueFd fd, std::string path);
+  absl::Status Write(std::string_view data);
   absl::Status Flush();
   UniqueFd fd_;
   std::string path_;
   std::string buffer_;
   uint64_t bytes_ = 0;
+  absl::Status status_;  // the first error, or that the file is finished
 };
 
 // Reads a whole file of at most `bytes_max`; a larger one is ResourceExhausted, naming both sizes.

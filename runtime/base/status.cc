@@ -15,10 +15,14 @@ absl::Status ErrnoStatus(int error_number, std::string_view what) {
       return absl::NotFoundError(message);
     case EACCES:
     case EPERM:
+    case EROFS:
       return absl::PermissionDeniedError(message);
     case EEXIST:
       return absl::AlreadyExistsError(message);
     case EINVAL:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
       return absl::InvalidArgumentError(message);
     case ENOMEM:
     case ENOSPC:
