@@ -111,7 +111,8 @@ TEST(E4m3, NoOtherCodeIsNearer) {
     if (!(std::fabs(x) <= 448)) continue;
     const double error = std::fabs(DecodeE4m3(EncodeE4m3(x)) - double{x});
     for (uint32_t code = 0; code < 256; ++code) {
-      if ((code & 0x7F) != 0x7F) ASSERT_LE(error, std::fabs(kE4m3.Value(code) - double{x})) << x;
+      if (IsE4m3Nan(static_cast<uint8_t>(code))) continue;
+      ASSERT_LE(error, std::fabs(kE4m3.Value(code) - double{x})) << x;
     }
   }
 }
