@@ -32,8 +32,7 @@ uint8_t FiniteE4m3(uint64_t r) {
   return IsE4m3Nan(code) ? static_cast<uint8_t>(code & 0x80) : code;
 }
 
-void FillMatrix(uint64_t hash, ExpertFormat format, uint32_t rows, uint32_t cols,
-                SourceMatrix& m) {
+void FillMatrix(uint64_t hash, ExpertFormat format, uint32_t rows, uint32_t cols, SourceMatrix& m) {
   const size_t count = size_t{rows} * cols;
   m = {};
   m.rows = rows;
@@ -182,8 +181,8 @@ absl::Status SyntheticCheckpoint::ReadNgramRows(uint64_t row_begin, uint64_t row
   for (size_t i = 0; i < out.size(); ++i) {
     const uint64_t place = row_begin * ngram_.row_bytes + i;
     const uint8_t code = FiniteE4m3(SplitMix64(hash + place));
-    const bool is_scale = ngram_.format == NgramRowFormat::kNvfp4 &&
-                          place % ngram_.row_bytes >= ngram_.row_dim / 2;
+    const bool is_scale =
+        ngram_.format == NgramRowFormat::kNvfp4 && place % ngram_.row_bytes >= ngram_.row_dim / 2;
     out[i] = static_cast<std::byte>(is_scale ? code & 0x7E : code);
   }
   return absl::OkStatus();

@@ -1,5 +1,6 @@
-// A checkpoint that exists only as a function of (seed, tensor, position): any shape, any encoding, no files.
-// For tests of the packer that need odd shapes, a large model in little memory, or source bits to compare.
+// A checkpoint that exists only as a function of (seed, tensor, position): any shape, any encoding,
+// no files. For tests of the packer that need odd shapes, a large model in little memory, or source
+// bits to compare.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// BuildPack: what it writes opens, holds what the source held, is the same twice, and leaves nothing behind
-// when it does not finish. Sources are synthetic, so that every value can be asked for again.
+// BuildPack: what it writes opens, holds what the source held, is the same twice, and leaves
+// nothing behind when it does not finish. Sources are synthetic, so that every value can be asked
+// for again.
 #include "pack/convert/build_pack.h"
 
 #include <sys/stat.h>
@@ -62,15 +63,15 @@ std::vector<float> SourceValues(const Checkpoint& source, const DenseInfo& info)
   if (!info.name.ends_with("conv1d")) return values;
   std::vector<float> transposed(values.size());
   for (size_t r = 0; r < info.rows; ++r) {
-    for (size_t c = 0; c < info.cols; ++c) transposed[c * info.rows + r] = values[r * info.cols + c];
+    for (size_t c = 0; c < info.cols; ++c)
+      transposed[c * info.rows + r] = values[r * info.cols + c];
   }
   return transposed;
 }
 
 bool SameMatrix(const SourceMatrix& a, const SourceMatrix& b) {
   const auto same_floats = [](const std::vector<float>& x, const std::vector<float>& y) {
-    return x.size() == y.size() &&
-           std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
   };
   return a.rows == b.rows && a.cols == b.cols && a.codes == b.codes && a.scales == b.scales &&
          std::bit_cast<uint32_t>(a.multiplier) == std::bit_cast<uint32_t>(b.multiplier) &&
@@ -120,8 +121,8 @@ TEST(BuildPack, KeepsEveryExpertBitForBitInItsOwnFormat) {
 TEST(BuildPack, Bf16DenseHoldsTheSourceExactly) {
   for (const bool f32 : {false, true}) {
     FixtureDir dir;
-    const SyntheticCheckpoint source({.hidden = 40, .width = 23, .experts = ExpertFormat::kBf16,
-                                      .f32_dense = f32});
+    const SyntheticCheckpoint source(
+        {.hidden = 40, .width = 23, .experts = ExpertFormat::kBf16, .f32_dense = f32});
     BuildOptions options = To(dir.File("pack"));
     options.dense = DenseChoice::kBf16;
     const auto pack = BuildAndOpen(source, options);
@@ -204,7 +205,8 @@ TEST(BuildPack, SameInputGivesTheSameBytesWhateverTheWorkers) {
   ASSERT_TRUE(BuildPack(source, five, nullptr).ok());
   ASSERT_EQ(NamesIn(one.out), NamesIn(five.out));
   for (const std::string& name : NamesIn(one.out)) {
-    EXPECT_EQ(ReadFixtureFile(one.out + "/" + name), ReadFixtureFile(five.out + "/" + name)) << name;
+    EXPECT_EQ(ReadFixtureFile(one.out + "/" + name), ReadFixtureFile(five.out + "/" + name))
+        << name;
   }
 }
 
