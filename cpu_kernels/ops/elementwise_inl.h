@@ -112,17 +112,16 @@ HEARTH_ISA_KERNEL void Rotary(const RotaryArgs& args) {
 }
 
 HEARTH_ISA_KERNEL void Conv(const ConvArgs& args) {
-  const uint32_t w_stride = args.w_stride != 0 ? args.w_stride : args.x_stride;
+  const size_t w_stride = args.w_stride != 0 ? args.w_stride : args.x_stride;
+  const size_t step = size_t{args.dilation} * args.x_stride;
   for (uint32_t t = 0; t < args.rows; ++t) {
     const float* x = args.x + size_t{t} * args.x_stride;
     float* out = args.out + size_t{t} * args.out_stride;
-    const size_t step = size_t{args.dilation} * args.x_stride;
     for (uint32_t c = args.channel_begin; c < args.channel_end; c += 16) {
       const uint32_t n = PartOf(args.channel_end - c);
       Vec16 acc = Zero();
       for (uint32_t j = 0; j < args.taps; ++j) {
-        acc =
-            Fma(LoadPart(args.w + size_t{j} * w_stride + c, n), LoadPart(x + j * step + c, n), acc);
+        acc = Fma(LoadPart(args.w + j * w_stride + c, n), LoadPart(x + j * step + c, n), acc);
       }
       StorePart(out + c, acc, n);
     }

@@ -2,7 +2,6 @@
 // instruction set, after its vec16_inl.h.
 #pragma once
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -11,6 +10,8 @@
 #include "cpu_kernels/ops/lane_sum_inl.h"
 
 namespace hearth::HEARTH_ISA {
+
+HEARTH_ISA_INLINE float SquareRoot(float v) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(v))); }
 
 HEARTH_ISA_INLINE void SquareSums(const float* const (&x)[4], uint32_t count, float* sum) {
   Vec16 acc[4] = {Zero(), Zero(), Zero(), Zero()};
@@ -35,7 +36,7 @@ HEARTH_ISA_INLINE void SquareSums(const float* const (&x)[4], uint32_t count, fl
 HEARTH_ISA_INLINE void ScaleGroup(const RmsNormArgs& args, const float* x, const float* w,
                                   float square_sum, float* y) {
   const float mean = square_sum / static_cast<float>(args.group);
-  const Vec16 factor = Broadcast(1.0f / __builtin_sqrtf(mean + args.epsilon));
+  const Vec16 factor = Broadcast(1.0f / SquareRoot(mean + args.epsilon));
   const Vec16 one = Broadcast(1.0f);
   for (uint32_t j = 0; j < args.group; j += 16) {
     const uint32_t n = PartOf(args.group - j);
@@ -76,7 +77,7 @@ HEARTH_ISA_KERNEL void L2Norm(const L2NormArgs& args) {
     for (uint32_t head = 0; head < args.heads; ++head) {
       float* x = args.x + size_t{t} * args.x_stride + size_t{head} * args.dim;
       const float sum = Dot(x, x, args.dim);
-      const Vec16 factor = Broadcast((1.0f / __builtin_sqrtf(sum + 1e-6f)) * args.scale);
+      const Vec16 factor = Broadcast((1.0f / SquareRoot(sum + 1e-6f)) * args.scale);
       for (uint32_t j = 0; j < args.dim; j += 16) {
         const uint32_t n = PartOf(args.dim - j);
         StorePart(x + j, Mul(LoadPart(x + j, n), factor), n);
