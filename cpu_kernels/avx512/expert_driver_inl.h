@@ -19,6 +19,8 @@ namespace {  // what is compiled for one instruction set stays out of the weak s
 
 inline constexpr uint32_t kExpertTileRows = 8;
 inline constexpr uint32_t kFewRows = 2;
+inline constexpr uint32_t kPairedRows =
+    4;  // up to here the sums of a gate and an up band fit the registers
 
 // Where the bands of one projection start, and the factor of its outputs.
 struct ProjectionView {
@@ -90,15 +92,18 @@ struct GateUp {
   HEARTH_AVX512 __attribute__((noinline)) static void Tile(const GateUp& op, uint32_t band,
                                                            size_t t) {
     const ExpertGateUpArgs& args = op.args;
-    ExpertTile<2 * P> tile = {};
-    PlaceRows(args.xq, args.x, args.x_stride, op.gate.cols, t, &tile);
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) {
-      PlaceBand(op.gate, band + p, 2 * p, &tile);
-      PlaceBand(op.up, band + p, 2 * p + 1, &tile);
-    }
     __m512 total[2 * P][R];
-    Format::template Dot<R, 2 * P>(tile, total);
+    constexpr int kBands = R > kPairedRows ? 1 : 2 * P;  // at once
+#pragma GCC unroll 4
+    for (int first = 0; first < 2 * P; first += kBands) {
+      ExpertTile<kBands> tile = {};
+      PlaceRows(args.xq, args.x, args.x_stride, op.gate.cols, t, &tile);
+#pragma GCC unroll 4
+      for (int b = 0; b < kBands; ++b) {
+        PlaceBand((first + b) % 2 == 0 ? op.gate : op.up, band + (first + b) / 2, b, &tile);
+      }
+      Format::template Dot<R, kBands>(tile, total + first);
+    }
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p) {
       const __mmask16 lanes = BandLanes(op.gate.rows, band + p);
@@ -201,7 +206,9 @@ HEARTH_AVX512_INLINE void RunDown(const ExpertDownArgs& args) {
   if (args.rows <= kFewRows) {
     for (; band + 4 <= args.band_end; band += 4) Tiles<4, kFewRows>(op, band, args.rows);
   }
-  for (; band + 2 <= args.band_end; band += 2) Tiles<2, kExpertTileRows>(op, band, args.rows);
+  if (args.rows <= kPairedRows) {
+    for (; band + 2 <= args.band_end; band += 2) Tiles<2, kPairedRows>(op, band, args.rows);
+  }
   for (; band < args.band_end; ++band) Tiles<1, kExpertTileRows>(op, band, args.rows);
 }
 

@@ -36,7 +36,7 @@ struct Nvfp4Format {
 
   // total[b][r] lane i: row i of band b times activation row r, before the multiplier.
   template <int R, int B>
-  HEARTH_AVX512_INLINE void Dot(const ExpertTile<B>& tile, __m512 (&total)[B][R]) {
+  HEARTH_AVX512_INLINE void Dot(const ExpertTile<B>& tile, __m512 (*total)[R]) {
     const uint32_t sub_blocks = tile.cols / kNvfp4BlockValues;
     const size_t row_blocks = ActivationBlocks(tile.cols);
     const __m512i nibble = _mm512_set1_epi8(15);

@@ -69,7 +69,7 @@ struct WideFormat {
 
   // total[b][r] lane i: row i of band b times activation row r.
   template <int R, int B>
-  HEARTH_AVX512_INLINE void Dot(const ExpertTile<B>& tile, __m512 (&total)[B][R]) {
+  HEARTH_AVX512_INLINE void Dot(const ExpertTile<B>& tile, __m512 (*total)[R]) {
     for (uint32_t begin = 0; begin < tile.cols; begin += kSegmentValues) {
       const uint32_t left = tile.cols - begin;
       const uint32_t end = begin + (left < kSegmentValues ? left : kSegmentValues);

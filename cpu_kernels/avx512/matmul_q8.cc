@@ -126,6 +126,8 @@ HEARTH_AVX512 void MatmulQ8(const MatmulQ8Args& args) {
   uint32_t band = args.band_begin;
   if (args.x.rows == 1) {
     for (; band + 4 <= args.band_end; band += 4) Q8Tile<1, 4>(args, band, 0);
+  } else if (args.x.rows == 2) {
+    for (; band + 4 <= args.band_end; band += 4) Q8Tile<2, 4>(args, band, 0);
   }
   for (; band + 2 <= args.band_end; band += 2) Q8Bands<2>(args, band);
   for (; band < args.band_end; ++band) Q8Bands<1>(args, band);
