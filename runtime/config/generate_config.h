@@ -43,7 +43,7 @@ struct GenerateConfig {
     v("ignore_eos", ignore_eos, "go on past end-of-text tokens");
     v("stop", stop, "end before this text; may be given several times");
     v("temperature", temperature, "0 = greedy", {.minimum = 0, .maximum = 100});
-    v("top_k", top_k, "sample from the N best tokens, 0 = all", {.minimum = 0, .maximum = 1 << 20});
+    v("top_k", top_k, "sample from the N best, 0 = all", {.minimum = 0, .maximum = 1 << 20});
     v("top_p", top_p, "sample from the best that add up to N", {.minimum = 0, .maximum = 1});
     v("min_p", min_p, "drop what is below N times the best", {.minimum = 0, .maximum = 1});
     v("repetition_penalty", repetition_penalty, "divides logits of tokens seen, 1 = off",

@@ -14,6 +14,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/clock.h"
+#include "runtime/config/generate_config.h"
+#include "runtime/config/score_config.h"
 #include "tools/hearth/commands.h"
 #include "tools/hearth/exit_code.h"
 #include "tools/hearth/help_text.h"
@@ -185,9 +187,26 @@ TEST(Frame, ResultsThatCannotBeWrittenAreAFailure) {
   EXPECT_THAT(talk.str(), HasSubstr("cannot write"));
 }
 
+void ExpectFitsAScreen(const std::string& page) {
+  EXPECT_LE(std::ranges::count(page, '\n'), 24) << page;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
+TEST(HelpText, TheLargestConfigsFitAScreenAndShowDefaultsAndBounds) {
+  GenerateConfig generate;
+  const std::string page = CommandHelp({"run", "continues a prompt", ""}, FieldsOf(generate));
+  ExpectFitsAScreen(page);
+  EXPECT_THAT(page, HasSubstr("--max-tokens N"));
+  EXPECT_THAT(page, HasSubstr("most tokens drafted per window, 0 = off (0 to 8; default 3)"));
+  EXPECT_THAT(page, HasSubstr("--arithmetic reference|fast"));
+  ScoreConfig score;
+  ExpectFitsAScreen(CommandHelp({"score", "scores a text", ""}, FieldsOf(score)));
+}
+
 TEST(Commands, EveryCommandIsDocumentedAndItsHelpFitsAScreen) {
   const std::vector<Command> commands = AllCommands();
-  std::vector<std::string> pages = {CommandListHelp(commands, {})};
+  ExpectFitsAScreen(CommandListHelp(commands, {}));
   for (const Command& command : commands) {
     EXPECT_FALSE(command.text.summary.empty()) << command.text.name;
     EXPECT_LE(command.text.summary.size(), 60u) << command.text.name;
@@ -196,12 +215,7 @@ TEST(Commands, EveryCommandIsDocumentedAndItsHelpFitsAScreen) {
     for (const char* taken : {"json", "help", "print_config"}) {
       EXPECT_EQ(FindField(fields, taken), nullptr) << command.text.name << " lists " << taken;
     }
-    pages.push_back(CommandHelp(command.text, fields));
-  }
-  for (const std::string& page : pages) {
-    EXPECT_LE(std::ranges::count(page, '\n'), 24) << page;
-    std::istringstream lines(page);
-    for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+    ExpectFitsAScreen(CommandHelp(command.text, fields));
   }
 }
 
