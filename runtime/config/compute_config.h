@@ -33,8 +33,7 @@ struct ComputeConfig {
   void Visit(Visitor&& v) {
     v("arithmetic", arithmetic, "fp32 for checking, or int8 activations");
     v("cpu_isa", cpu_isa, "instruction set; the answer is the same");
-    v("threads", threads, "computing threads, 0 = one per allowed CPU",
-      {.minimum = 0, .maximum = 1024});
+    v("threads", threads, "0 = one per allowed CPU", {.minimum = 0, .maximum = 1024});
     v("prompt_chunk_tokens", prompt_chunk_tokens, "tokens read at once",
       {.minimum = 1, .maximum = 4096});
     v("ngram_in_memory", ngram_in_memory, "load the n-gram table whole");
