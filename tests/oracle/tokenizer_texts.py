@@ -53,8 +53,8 @@ def variants(base):
 
     def overlapping(d):
         qwen(d)
-        contents = ["<a", "<ab>", "ab>c", "\u00e9", "e\u0301", " <sp> ", "\n\n\n", "\U0001f600",
-                    "<|", "im_start"]
+        contents = ["<a", "<ab>", "ab>c", "x\u00e9", "e\u0301", " <sp> ", "\n\n\n", "\U0001f600",
+                    "<|i", "m_start"]
         for i, content in enumerate(contents):
             d["added_tokens"].append(added_token(8192 + i, content, special=i % 2 == 0))
 
@@ -103,7 +103,7 @@ def edge_texts():
               "<|endoftext|><|endoftext|>", "x<tool_call>y</tool_call>z", "<tool_call", "<tool_",
               "<|im_end|> \n", " <|im_end|>", "\n<|im_end|>\n", "<THINK>", "<|im_start|>e\u0301",
               "e<|im_end|>\u0301", "<ab>c<ab<a<ab>", "<a<ab>c", "e\u0301<sp> \u00e9 <sp> <sp>",
-              "\n\n\n\n\n", "<|im_start|>im_start<|", "\U0001f600\U0001f601"]
+              "\n\n\n\n\n", "<|im_start|>im_start<|i", "x\u00e9 xe\u0301 ", "\U0001f600\U0001f601"]
     # Later than Unicode 14.0 and 15.0: letters, marks, numbers, white space look-alikes.
     texts += ["a\U00031350b", "\u1c89x", "1\U0001e4f01", "x\u0cf3y", "\U00011f50\U00011f02\U00011f00",
               "\U00010ec2 \U0002ebf0", "\U000105c0'\U000116d0", "\ua7cb\u0897"]
