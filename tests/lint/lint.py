@@ -82,7 +82,7 @@ def text_violations(path, text):
         checks.append(("purpose", text_rules.check_script_purpose(path, text)))
     if path.endswith(CPP):
         checks += [("purpose", cpp_rules.check_purpose(path, text)),
-                   ("function-length", cpp_rules.check_function_lengths(text)),
+                   ("function-length", cpp_rules.check_function_lengths(path, text)),
                    ("names", cpp_rules.check_names(text)),
                    ("size-names", cpp_rules.check_size_names(text)),
                    ("calls", cpp_rules.check_calls(path, text))]

@@ -116,9 +116,11 @@ class CppRulesTest(unittest.TestCase):
 
     def test_function_length_counts_head_to_brace(self):
         body = "  a();\n" * (cpp_rules.FUNCTION_LINES_MAX - 2)
-        self.assertEqual(list(cpp_rules.check_function_lengths(f"void F() {{\n{body}}}\n")), [])
-        long = f"void F() {{\n{body}  a();\n}}\n"
-        self.assertEqual([line for line, _ in cpp_rules.check_function_lengths("\n" + long)], [2])
+        check = cpp_rules.check_function_lengths
+        self.assertEqual(list(check("a/b.cc", f"void F() {{\n{body}}}\n")), [])
+        long = f"\nvoid F() {{\n{body}  a();\n}}\n"
+        self.assertEqual([line for line, _ in check("a/b.cc", long)], [2])
+        self.assertEqual(list(check("tests/a/b.cc", long)), [])
 
 
 class IncludeTest(unittest.TestCase):
