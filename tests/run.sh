@@ -88,6 +88,7 @@ run_fuzzer() {  # run_fuzzer PROGRAM: new inputs stay below build/, crashes are 
   local code=$?
   if [ "$name" != canary ] && [ ! -d "$corpus" ]; then
     report "fuzz-$name" failed "fuzz $name: no seeds in tests/fuzz/corpus/$name"
+    return
   fi
   if [ "$name" = canary ]; then  # must crash: proves that a crash is seen
     [ "$code" -ne 0 ] && code=0 || code=1
