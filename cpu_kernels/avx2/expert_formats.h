@@ -1,0 +1,13 @@
+// The expert kernels of single weight formats; ExpertGateUp and ExpertDown choose among them.
+#pragma once
+
+#include "cpu_kernels/ops/expert.h"
+
+namespace hearth::avx2 {
+
+void GateUpNvfp4(const ExpertGateUpArgs& args);
+void DownNvfp4(const ExpertDownArgs& args);
+void GateUpWide(const ExpertGateUpArgs& args);  // BF16, FP8, F32
+void DownWide(const ExpertDownArgs& args);
+
+}  // namespace hearth::avx2

@@ -1,0 +1,35 @@
+// Routed experts in BF16, FP8 and F32. Contract: cpu_kernels/ops/expert.h; definition:
+// cpu_kernels/scalar/expert.cc.
+#include "cpu_kernels/avx2/expert_driver_inl.h"
+#include "cpu_kernels/avx2/expert_formats.h"
+#include "cpu_kernels/avx2/expert_wide_inl.h"
+
+namespace hearth::avx2 {
+
+HEARTH_AVX2 void GateUpWide(const ExpertGateUpArgs& args) {
+  switch (args.layout->format) {
+    case ExpertFormat::kBf16:
+      return RunGateUp<WideFormat<Bf16Weights>>(args);
+    case ExpertFormat::kFp8:
+      return RunGateUp<WideFormat<Fp8Weights>>(args);
+    case ExpertFormat::kF32:
+      return RunGateUp<WideFormat<F32Weights>>(args);
+    case ExpertFormat::kNvfp4:
+      break;
+  }
+}
+
+HEARTH_AVX2 void DownWide(const ExpertDownArgs& args) {
+  switch (args.layout->format) {
+    case ExpertFormat::kBf16:
+      return RunDown<WideFormat<Bf16Weights>>(args);
+    case ExpertFormat::kFp8:
+      return RunDown<WideFormat<Fp8Weights>>(args);
+    case ExpertFormat::kF32:
+      return RunDown<WideFormat<F32Weights>>(args);
+    case ExpertFormat::kNvfp4:
+      break;
+  }
+}
+
+}  // namespace hearth::avx2
