@@ -99,8 +99,8 @@ class Builder {
   ExpertFormat TargetFormat(LayerId layer) const {
     const ExpertFormat source = checkpoint_.expert_format(layer);
     const bool is_mtp = layer.value >= checkpoint_.geometry().layer_count();
-    if (is_mtp || !options_.experts.has_value()) return source;
-    if (*options_.experts == ExpertChoice::kNvfp4) return ExpertFormat::kNvfp4;
+    if (is_mtp || options_.experts == ExpertChoice::kSource) return source;
+    if (options_.experts == ExpertChoice::kNvfp4) return ExpertFormat::kNvfp4;
     return source == ExpertFormat::kNvfp4 ? ExpertFormat::kBf16 : source;
   }
 

@@ -1,10 +1,9 @@
-// Makes a pack from a checkpoint, a few rows or one expert per worker at a time: memory does not grow with the
-// model. What is kept, what is narrowed and what that costs is in the report.
+// Makes a pack from a checkpoint, a few rows or one expert per worker at a time: memory does not
+// grow with the model. What is kept, what is narrowed and what that costs is in the report.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,16 +18,17 @@
 namespace hearth {
 
 enum class DenseChoice { kBf16, kQ8 };
-enum class ExpertChoice { kNvfp4, kBf16 };
+enum class ExpertChoice { kSource, kNvfp4, kBf16 };
 
 struct BuildOptions {
   std::string from;
   std::string out;
   // kQ8: the projections that Q8TakesTensor() names; everything else stays as it is in both cases.
   DenseChoice dense = DenseChoice::kQ8;
-  // Of the trunk's experts; the MTP layer's keep their format. Unset: whatever holds the source exactly.
-  // kBf16 keeps FP8 and F32 sources as they are, because BF16 cannot hold them.
-  std::optional<ExpertChoice> experts = std::nullopt;
+  // Of the trunk's experts; the MTP layer's keep their format. kSource holds the source exactly.
+  // kBf16 rounds an NVFP4 source and keeps FP8 and F32 ones as they are, because BF16 cannot hold
+  // them.
+  ExpertChoice experts = ExpertChoice::kSource;
   IfExists if_exists = IfExists::kRefuse;
   uint32_t worker_count = 0;  // 0: one per hardware thread, at most 32
   std::string made_by = "hearth";
@@ -39,21 +39,23 @@ struct BuildProgress {
   uint64_t done_bytes = 0;
   uint64_t total_bytes = 0;
 };
-using BuildProgressFn = std::function<void(const BuildProgress&)>;  // called on one thread at a time
+using BuildProgressFn =
+    std::function<void(const BuildProgress&)>;  // called on one thread at a time
 
 struct BuildReport {
   std::vector<PackFile> files;
   uint64_t pack_bytes = 0;
   ExpertFormat source_format = ExpertFormat::kNvfp4;  // of the trunk's experts
   ExpertFormat expert_format = ExpertFormat::kNvfp4;
-  RepackStats experts;              // all of them, MTP included
+  RepackStats experts;  // all of them, MTP included
   uint64_t dense_values = 0;
-  uint64_t dense_q8_values = 0;     // stored as Q8_0
+  uint64_t dense_q8_values = 0;       // stored as Q8_0
   uint64_t dense_inexact_values = 0;  // that BF16 had to round
 };
 
-// Whether --dense q8_0 narrows this tensor: a projection of at least 32 rows whose columns are whole blocks,
-// and not one of the small or sensitive ones (embedding, router, gates, injections, indexer, convolutions).
+// Whether --dense q8_0 narrows this tensor: a projection of at least 32 rows whose columns are
+// whole blocks, and not one of the small or sensitive ones (embedding, router, gates, injections,
+// indexer, convolutions).
 bool Q8TakesTensor(const DenseInfo& info);
 
 absl::StatusOr<BuildReport> BuildPack(const BuildOptions& options, const BuildProgressFn& progress);

@@ -3,6 +3,8 @@
 
 namespace hearth::cli {
 
-std::vector<Command> AllCommands() { return {}; }
+std::vector<Command> AllCommands() {
+  return {PackBuildCommand(), PackVerifyCommand(), PackInspectCommand()};
+}
 
 }  // namespace hearth::cli

@@ -9,4 +9,8 @@ namespace hearth::cli {
 
 std::vector<Command> AllCommands();  // in the order of --help
 
+Command PackBuildCommand();
+Command PackVerifyCommand();
+Command PackInspectCommand();
+
 }  // namespace hearth::cli
