@@ -1,4 +1,5 @@
 // Decoding allocates nothing per token: this file counts every operator new of the executable.
+// Under AddressSanitizer, which has an operator new of its own, the count is not taken.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -14,6 +15,10 @@ namespace {
 std::atomic<uint64_t> allocation_count{0};
 }  // namespace
 
+#if defined(__SANITIZE_ADDRESS__)
+#define HEARTH_COUNTS_ALLOCATIONS 0
+#else
+#define HEARTH_COUNTS_ALLOCATIONS 1
 // Not inlined, so that the compiler does not pair a visible malloc with a delete.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   allocation_count.fetch_add(1, std::memory_order_relaxed);
@@ -22,6 +27,7 @@ std::atomic<uint64_t> allocation_count{0};
 }
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#endif
 
 namespace hearth {
 namespace {
@@ -49,12 +55,14 @@ uint64_t AllocationsOfDecoding(const SamplingParams& params) {
 }
 
 TEST(SamplerAllocation, TheCounterCounts) {
+  if (!HEARTH_COUNTS_ALLOCATIONS) GTEST_SKIP() << "AddressSanitizer owns operator new";
   const uint64_t before = allocation_count.load();
   delete new std::vector<int>(3);
   EXPECT_GE(allocation_count.load(), before + 1);
 }
 
 TEST(SamplerAllocation, NonePerTokenInAnyMode) {
+  if (!HEARTH_COUNTS_ALLOCATIONS) GTEST_SKIP() << "AddressSanitizer owns operator new";
   SamplingParams params;
   EXPECT_EQ(AllocationsOfDecoding(params), 0u);
   params.repetition_penalty = 1.2f;
