@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "runtime/base/status.h"
 #include "runtime/model/tokenizer/utf8.h"
@@ -15,9 +16,20 @@ namespace {
 
 constexpr size_t kShownBytesMax = 60;
 
+// One line whatever the file holds: control characters leave as \xNN.
 std::string Message(const std::string& path, const std::string& key, std::string_view expected,
                     std::string_view found) {
-  return absl::StrCat(path, ": ", key, ": expected ", ToAbsl(expected), ", found ", ToAbsl(found));
+  const std::string raw =
+      absl::StrCat(path, ": ", key, ": expected ", ToAbsl(expected), ", found ", ToAbsl(found));
+  std::string shown;
+  for (const char c : raw) {
+    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
+      absl::StrAppendFormat(&shown, "\\x%02X", static_cast<uint8_t>(c));
+    } else {
+      shown += c;
+    }
+  }
+  return shown;
 }
 
 }  // namespace

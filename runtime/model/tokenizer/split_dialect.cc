@@ -291,7 +291,8 @@ absl::StatusOr<Item> Translator::Escape() {
   } else if (name > ' ' && name < 0x7F && !absl::ascii_isalnum(static_cast<unsigned char>(name))) {
     item.code_point = static_cast<char32_t>(name);
   } else {
-    return Unsupported(absl::StrCat("the escape ", std::string(pattern_.substr(at_, 2))));
+    const bool is_shown = absl::ascii_isgraph(static_cast<unsigned char>(name));
+    return Unsupported(is_shown ? std::string("the escape \\") + name : "an escape of no letter");
   }
   at_ += 2;
   return item;

@@ -94,7 +94,7 @@ TEST(SplitDialect, ForeignConstructsAreRefusedByName) {
       {"\\p{Lu}", "the escape \\p"},
       {"\\P{L}", "the escape \\P"},
       {"(a)\\1", "the escape \\1"},
-      {"a\\", "the escape \\"},
+      {"a\\", "an escape of no letter"},
       {"a++", "a quantifier after a quantifier"},
       {"a{2}{3}", "a quantifier after a quantifier"},
       {"a{,3}", "a counted quantifier other than"},

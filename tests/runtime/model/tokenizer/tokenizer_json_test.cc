@@ -333,6 +333,12 @@ TEST(TokenizerJson, MembersThatComeTwiceAreRefused) {
               HasSubstr("model.vocab[\"ab\"]: expected one member of this name, found two"));
 }
 
+TEST(TokenizerJson, MessagesAreOneLineWhateverTheFileHolds) {
+  json file = SmallFile();
+  file["version"] = "a\nb\u007f";
+  EXPECT_THAT(std::string(Load(file).status().message()), HasSubstr(R"(found a\x0Ab\x7F)"));
+}
+
 TEST(TokenizerJson, AFileBeyondTheLimitIsRefusedUnread) {
   const std::string text(kTokenizerJsonBytesMax + 1, ' ');
   EXPECT_EQ(Tokenizer::FromJson(text, "f").status().code(), absl::StatusCode::kResourceExhausted);
