@@ -13,7 +13,7 @@ def main():
     timings = answer["timings"]
     print(answer["text"])
     print()
-    print(f"prompt      {answer['prompt_tokens']} tokens, "
+    print(f"prompt      {len(answer['prompt_tokens'])} tokens, "
           f"{timings['prompt_tokens_per_sec']:,.0f} tokens/s")
     print(f"output      {len(answer['output_tokens'])} tokens ({answer['finish_reason']}), "
           f"{timings['decode_tokens_per_sec']:,.0f} tokens/s")

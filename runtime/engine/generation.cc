@@ -73,7 +73,9 @@ absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(ModelRunner& runn
   gen->emitted_.resize(rows_max);
   gen->drafts_.reserve(rows_max);
   gen->pair_tokens_.reserve(runner.options().limits.prompt_rows_max + rows_max);
-  gen->output_.reserve(request.max_tokens);
+  gen->token_limit_ = static_cast<uint32_t>(
+      std::min<uint64_t>(request.max_tokens, context - request.prompt.size()));
+  gen->output_.reserve(gen->token_limit_);
   gen->stats_.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
   return gen;
 }
@@ -109,7 +111,7 @@ absl::Status Generation::ReadPrompt(const PromptProgress& progress) {
 }
 
 uint32_t Generation::DraftCount() const {
-  const uint64_t budget_left = request_.max_tokens - output_.size();
+  const uint64_t budget_left = token_limit_ - output_.size();
   const uint32_t room = sequence_->context_tokens_max() - sequence_->token_count();
   // One row is the last token itself; a draft beyond the budget or the context could never be used.
   return static_cast<uint32_t>(
@@ -183,7 +185,7 @@ absl::StatusOr<Acceptance> Generation::Accept(uint32_t rows, std::span<const Tok
   for (uint32_t r = 0; r < rows; ++r) {
     rows_.push_back(std::span<const float>(logits_).subspan(size_t{r} * vocab, vocab));
   }
-  const auto budget = static_cast<uint32_t>(request_.max_tokens - output_.size());
+  const auto budget = token_limit_ - static_cast<uint32_t>(output_.size());
   HEARTH_ASSIGN_OR_RETURN(Acceptance accepted,
                           AcceptWindow({.logits = rows_, .drafts = drafts, .token_budget = budget},
                                        sampler_, emitted_));
@@ -194,10 +196,6 @@ absl::StatusOr<Acceptance> Generation::Accept(uint32_t rows, std::span<const Tok
     hasher_->Add(rows_[i]);
   }
   finish_ = accepted.finish;
-  if (finish_ == FinishReason::kNone &&
-      stats_.prompt_tokens + output_.size() >= sequence_->context_tokens_max()) {
-    finish_ = FinishReason::kLength;  // the context is full
-  }
   if (finished()) FinishText();
   return accepted;
 }

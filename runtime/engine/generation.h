@@ -97,6 +97,7 @@ class Generation {
   StreamDecoder decoder_;
   StopStringMatcher stops_;
   std::unique_ptr<Hasher> hasher_;
+  uint32_t token_limit_ = 0;  // of the output: what was asked for, or what the context leaves
   FinishReason finish_ = FinishReason::kNone;
   std::vector<TokenId> output_;
   std::vector<TokenId> drafts_;

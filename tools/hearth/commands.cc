@@ -4,7 +4,8 @@
 namespace hearth::cli {
 
 std::vector<Command> AllCommands() {
-  return {PackBuildCommand(), PackVerifyCommand(), PackInspectCommand()};
+  return {PackBuildCommand(), PackVerifyCommand(), PackInspectCommand(), RunCommand(),
+          ScoreCommand()};
 }
 
 }  // namespace hearth::cli

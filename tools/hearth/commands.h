@@ -12,5 +12,7 @@ std::vector<Command> AllCommands();  // in the order of --help
 Command PackBuildCommand();
 Command PackVerifyCommand();
 Command PackInspectCommand();
+Command RunCommand();
+Command ScoreCommand();
 
 }  // namespace hearth::cli

@@ -1,0 +1,176 @@
+#include "tools/hearth/model_session.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "runtime/base/cpus.h"
+#include "runtime/base/file.h"
+#include "runtime/base/status.h"
+#include "runtime/base/units.h"
+#include "runtime/model/chat/chat_template.h"
+#include "tools/hearth/progress.h"
+
+namespace hearth::cli {
+namespace {
+
+constexpr uint64_t kTextFileBytesMax = 64_MiB;
+constexpr size_t kTokensMax = 1u << 20;
+
+absl::StatusOr<const CpuKernels*> ChooseKernels(CpuIsaChoice choice) {
+  const CpuFeatures have = DetectCpuFeatures();
+  std::string_view name;
+  switch (choice) {
+    case CpuIsaChoice::kAuto:
+      return &SelectCpuKernels(have);
+    case CpuIsaChoice::kScalar:
+      name = "scalar";
+      break;
+    case CpuIsaChoice::kAvx2:
+      name = "avx2";
+      break;
+    case CpuIsaChoice::kAvx512:
+      name = "avx512";
+      break;
+  }
+  const CpuKernels* kernels = FindCpuKernels(name);
+  if (kernels == nullptr || !Supports(have, kernels->isa)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cpu_isa: this processor does not have ", ToAbsl(name), "; leave it at auto"));
+  }
+  return kernels;
+}
+
+std::string TrimSpace(std::string_view text, std::string* lead, std::string* trail) {
+  constexpr std::string_view kSpace = " \t\r\n\v\f";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) {
+    *lead = text;
+    return "";
+  }
+  const size_t last = text.find_last_not_of(kSpace);
+  *lead = text.substr(0, first);
+  *trail = text.substr(last + 1);
+  return std::string(text.substr(first, last + 1 - first));
+}
+
+}  // namespace
+
+ModelSession::~ModelSession() { runner.reset(); }
+
+absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
+                                                const ComputeConfig& compute, const CommandIo& io) {
+  const int64_t start_ns = io.clock.NowNs();
+  ModelSession s;
+  s.pack_dir = pack_dir;
+  HEARTH_ASSIGN_OR_RETURN(const CpuKernels* kernels, ChooseKernels(compute.cpu_isa));
+  s.isa = IsaName(kernels->isa);
+  HEARTH_ASSIGN_OR_RETURN(Pack pack, Pack::Open(pack_dir));
+  const std::string tokenizer_path = JoinPath(pack_dir, "tokenizer.json");
+  HEARTH_ASSIGN_OR_RETURN(const std::string tokenizer_text,
+                          ReadFile(tokenizer_path, kTextFileBytesMax));
+  HEARTH_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::FromJson(tokenizer_text, tokenizer_path));
+  s.tokenizer = std::make_unique<Tokenizer>(std::move(tokenizer));
+  s.team = std::make_unique<WorkerTeam>(compute.threads != 0 ? compute.threads : AllowedCpuCount());
+  std::optional<Progress> line;
+  HEARTH_ASSIGN_OR_RETURN(
+      s.runner, ModelRunner::Load(
+                    std::move(pack),
+                    {.arithmetic = compute.arithmetic,
+                     .limits = {.prompt_rows_max = compute.prompt_chunk_tokens},
+                     .ngram_in_memory = compute.ngram_in_memory},
+                    *kernels, *s.team, [&](std::string_view what, uint64_t done, uint64_t total) {
+                      if (!line)
+                        line.emplace(io,
+                                     ProgressOptions{.label = std::string(what), .total = total});
+                      line->Update(done);
+                    }));
+  s.load_sec = static_cast<double>(io.clock.NowNs() - start_ns) * 1e-9;
+  return s;
+}
+
+absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path) {
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kTextFileBytesMax));
+  const nlohmann::json j = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!j.is_array()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected a JSON array of token ids, such as [1, 2, 3]"));
+  }
+  if (j.size() > kTokensMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": ", j.size(), " tokens, at most ", kTokensMax, " expected"));
+  }
+  std::vector<TokenId> tokens;
+  for (size_t i = 0; i < j.size(); ++i) {
+    if (!j[i].is_number_integer() || j[i] < 0 || j[i] > INT32_MAX) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": element ", i, " is not a token id"));
+    }
+    tokens.push_back(j[i].get<TokenId>());
+  }
+  return tokens;
+}
+
+absl::StatusOr<std::vector<TokenId>> EncodeUserTurn(const ModelSession& session,
+                                                    std::string_view user_text) {
+  const std::string path = JoinPath(session.pack_dir, "chat_template.jinja");
+  if (!FileExists(path)) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": this model comes without a chat template; leave out --chat"));
+  }
+  HEARTH_ASSIGN_OR_RETURN(const ChatTemplate chat, ChatTemplate::Load(path));
+  // The template sees a mark in place of the user's words, so that these can be encoded as plain
+  // text where the mark stands; white space around them is the template's business and stays around
+  // the mark.
+  std::string lead, trail;
+  const std::string words = TrimSpace(user_text, &lead, &trail);
+  std::string mark = "hearth-user-text";
+  while (user_text.find(mark) != std::string_view::npos) mark += '-';
+  HEARTH_ASSIGN_OR_RETURN(const std::string rendered,
+                          chat.Render(SingleUserTurn(lead + mark + trail)));
+  const size_t at = rendered.find(mark);
+  if (at == std::string::npos || rendered.find(mark, at + 1) != std::string::npos) {
+    return absl::UnimplementedError(
+        absl::StrCat(path, ": does not print a user's text exactly once"));
+  }
+  const std::string_view whole = rendered;
+  const std::array<TextPart, 3> parts = {{{whole.substr(0, at), SpecialTokens::kParse},
+                                          {words, SpecialTokens::kAsText},
+                                          {whole.substr(at + mark.size()), SpecialTokens::kParse}}};
+  return session.tokenizer->EncodeParts(parts);
+}
+
+absl::StatusOr<double> MeasureReadRate(WorkerTeam& team, Clock& clock) {
+  constexpr uint64_t kBytes = 128_MiB;  // beyond the last-level cache of desktop processors
+  constexpr int kRounds = 3;
+  HEARTH_ASSIGN_OR_RETURN(const AnonymousMapping memory, AnonymousMapping::Create(kBytes));
+  const std::span<uint64_t> words(reinterpret_cast<uint64_t*>(memory.data().data()), kBytes / 8);
+  const auto pages = static_cast<uint32_t>(kBytes / 4_KiB);
+  const uint64_t page_words = words.size() / pages;
+  team.ForRanges(pages, 1, [&](uint32_t, uint32_t begin, uint32_t end) {
+    std::fill(words.begin() + static_cast<ptrdiff_t>(begin * page_words),
+              words.begin() + static_cast<ptrdiff_t>(end * page_words), uint64_t{begin});
+  });
+  std::atomic<uint64_t> sink{0};
+  int64_t best_ns = INT64_MAX;
+  for (int round = 0; round < kRounds; ++round) {
+    const int64_t start_ns = clock.NowNs();
+    team.ForRanges(pages, 1, [&](uint32_t, uint32_t begin, uint32_t end) {
+      std::array<uint64_t, 8> sum{};  // independent sums, so that loads are not serialised
+      for (uint64_t i = begin * page_words; i < end * page_words; i += sum.size()) {
+        for (size_t j = 0; j < sum.size(); ++j) sum[j] += words[i + j];
+      }
+      uint64_t total = 0;
+      for (const uint64_t s : sum) total += s;
+      sink.fetch_add(total, std::memory_order_relaxed);
+    });
+    best_ns = std::min(best_ns, clock.NowNs() - start_ns);
+  }
+  return static_cast<double>(kBytes) * 1e9 / static_cast<double>(std::max<int64_t>(best_ns, 1));
+}
+
+}  // namespace hearth::cli

@@ -1,0 +1,51 @@
+// What run and score share: a pack opened and loaded, its tokenizer and template, tokens from
+// flags.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "runtime/base/ids.h"
+#include "runtime/base/worker_team.h"
+#include "runtime/config/compute_config.h"
+#include "runtime/engine/model_runner.h"
+#include "runtime/model/tokenizer/tokenizer.h"
+#include "tools/hearth/command.h"
+
+namespace hearth::cli {
+
+struct ModelSession {
+  std::unique_ptr<WorkerTeam> team;
+  std::unique_ptr<ModelRunner> runner;  // borrows team: destroyed first
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::string pack_dir;
+  std::string isa;
+  double load_sec = 0;
+
+  static absl::StatusOr<ModelSession> Open(const std::string& pack_dir,
+                                           const ComputeConfig& compute, const CommandIo& io);
+  ~ModelSession();
+  ModelSession(ModelSession&&) = default;
+  ModelSession& operator=(ModelSession&&) = default;
+
+ private:
+  ModelSession() = default;
+};
+
+// A JSON array of token ids, at most 2^20 of them; refuses anything else with path and position.
+absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path);
+
+// One user turn through the pack's chat template. What the user typed never becomes a control
+// token.
+absl::StatusOr<std::vector<TokenId>> EncodeUserTurn(const ModelSession& session,
+                                                    std::string_view user_text);
+
+// Bytes per second that all workers read from memory together: the measure under every floor. Takes
+// about a tenth of a second and 128 MiB.
+absl::StatusOr<double> MeasureReadRate(WorkerTeam& team, Clock& clock);
+
+}  // namespace hearth::cli

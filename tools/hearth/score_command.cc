@@ -1,0 +1,100 @@
+// hearth score: how likely a model finds a text.
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_format.h"
+
+#include "runtime/base/file.h"
+#include "runtime/base/status.h"
+#include "runtime/base/units.h"
+#include "runtime/config/score_config.h"
+#include "runtime/engine/scorer.h"
+#include "tools/hearth/command.h"
+#include "tools/hearth/commands.h"
+#include "tools/hearth/model_session.h"
+#include "tools/hearth/progress.h"
+
+namespace hearth::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kTextBytesMax = 16_MiB;
+
+absl::StatusOr<std::vector<TokenId>> TokensOf(const ScoreConfig& config,
+                                              const ModelSession& session) {
+  if (!config.tokens.empty()) return ReadTokenFile(config.tokens);
+  HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadFile(config.text, kTextBytesMax));
+  return session.tokenizer->Encode(text, SpecialTokens::kParse);
+}
+
+Json ScoreJson(const Score& score, std::span<const TokenId> tokens) {
+  Json j;
+  j["tokens"] = tokens;
+  j["nll"] = score.nll;
+  j["mean_nll"] = score.mean_nll;
+  j["argmax"] = score.argmax;
+  if (score.top.empty()) return j;
+  Json top = Json::array();
+  for (const std::vector<ScoredToken>& row : score.top) {
+    Json entries = Json::array();
+    for (const ScoredToken& t : row) {
+      entries.push_back({{"token", t.token}, {"logprob", t.log_probability}});
+    }
+    top.push_back(std::move(entries));
+  }
+  j["top"] = std::move(top);
+  return j;
+}
+
+void PrintTop(const Score& score, std::span<const TokenId> tokens, const ModelSession& session,
+              std::ostream& out) {
+  const auto quoted = [&](TokenId id) {
+    return Json(session.tokenizer->Decode({&id, 1}, SkipSpecial::kNo)).dump();
+  };
+  for (size_t i = 0; i < score.top.size(); ++i) {
+    out << i << " " << quoted(tokens[i]) << " ->";
+    for (const ScoredToken& t : score.top[i]) {
+      out << "  " << quoted(t.token) << absl::StrFormat(" %.3f", t.log_probability);
+    }
+    out << "\n";
+  }
+}
+
+absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
+  HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
+                          ModelSession::Open(config.pack, config.compute, io));
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, TokensOf(config, session));
+  const int64_t start_ns = io.clock.NowNs();
+  absl::StatusOr<Score> score = absl::UnknownError("not scored");
+  {
+    Progress line(io, {.label = "scoring", .unit = ProgressUnit::kTokens, .total = tokens.size()});
+    score = ScoreTokens(
+        *session.runner, tokens,
+        {.top_count = config.top, .progress = [&](uint64_t done, uint64_t) { line.Update(done); }});
+  }
+  HEARTH_RETURN_IF_ERROR(score.status());
+  const double seconds = static_cast<double>(io.clock.NowNs() - start_ns) * 1e-9;
+  if (io.json) {
+    io.results << ScoreJson(*score, tokens).dump() << "\n";
+    return absl::OkStatus();
+  }
+  PrintTop(*score, tokens, session, io.results);
+  io.results << absl::StrFormat("mean_nll %.6f nats over %d tokens (perplexity %.3f)\n",
+                                score->mean_nll, score->nll.size(), std::exp(score->mean_nll));
+  io.talk << absl::StrFormat("%d tokens in %.2f s, %.0f tok/s\n", tokens.size(), seconds,
+                             static_cast<double>(tokens.size()) / seconds);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command ScoreCommand() {
+  return MakeCommand<ScoreConfig>({.name = "score",
+                                   .summary = "how likely a model finds a text, token by token",
+                                   .notes = "The text must fit the model's context."},
+                                  Run);
+}
+
+}  // namespace hearth::cli
