@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 model=profiles/flashlet
 pack=build/demo/flashlet.pack
 answer=build/demo/answer.json
-prompt="How do I read a file line by line in Python?"
+prompt="Write a Python function named \`is_empty\`. Return True if the queue is empty."
 hearth=build/release/tools/hearth/hearth
 
 step() { printf '\n--- %s\n' "$*"; }

@@ -49,9 +49,9 @@ struct GenerateConfig {
     v("repetition_penalty", repetition_penalty, "divides logits of tokens seen, 1 = off",
       {.minimum = 0.01, .maximum = 100});
     v("frequency_penalty", frequency_penalty, "logits per earlier output, 0 = off",
-      {.minimum = -100, .maximum = 100});
+      {.minimum = -2, .maximum = 2});
     v("presence_penalty", presence_penalty, "logits once it was output, 0 = off",
-      {.minimum = -100, .maximum = 100});
+      {.minimum = -2, .maximum = 2});
     v("seed", seed, "of the random numbers");
     v("spec", spec, "most tokens drafted per window, 0 = off", {.minimum = 0, .maximum = 8});
     compute.Visit(v);

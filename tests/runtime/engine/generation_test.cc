@@ -69,7 +69,8 @@ std::unique_ptr<Tokenizer> GenerationTest::tokenizer_;
 
 constexpr const char* kCode = "def read_config(path):\n    \"\"\"Read the configuration.\"\"\"\n";
 constexpr const char* kChat =
-    "<|im_start|>user\nWhat is a dictionary in Python?<|im_end|>\n<|im_start|>assistant\n";
+    "<|im_start|>user\nWrite a Python function named `is_empty`. Return True if the queue is "
+    "empty.<|im_end|>\n<|im_start|>assistant\n";
 
 TEST_F(GenerationTest, DraftsNeverChangeTheOutputOrItsLogits) {
   for (const Arithmetic arithmetic : {Arithmetic::kFast, Arithmetic::kReference}) {
