@@ -1,0 +1,77 @@
+// The whole arena hands out exactly the pack's bytes and refuses a damaged pack by name.
+#include "cache/store/whole_arena.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "tests/support/hash_model.h"
+#include "tests/support/runner_fixture.h"
+
+namespace hearth {
+namespace {
+
+TEST(WholeArena, HoldsEveryBlobAsThePackDoes) {
+  const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
+  const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  WorkerTeam team(3);
+  uint64_t last_done = 0, last_total = 1;
+  const auto arena = WholeArena::Load(opened->experts, team, [&](uint64_t done, uint64_t total) {
+    EXPECT_GE(done, last_done);
+    last_done = done;
+    last_total = total;
+  });
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  EXPECT_EQ(last_done, last_total);
+  std::vector<std::byte> blob;
+  for (uint32_t layer = 0; layer < (*arena)->layer_count(); ++layer) {
+    for (uint32_t e = 0; e < (*arena)->expert_count(); ++e) {
+      const ExpertKey key{LayerId(layer), ExpertId(e)};
+      blob.resize((*arena)->layout(key.layer).blob_bytes());
+      ASSERT_TRUE(opened->experts.Read(key, blob).ok());
+      const absl::StatusOr<ExpertLease> lease = (*arena)->Acquire(key);
+      ASSERT_TRUE(lease.ok()) << lease.status();
+      ASSERT_EQ(lease->bytes().size(), blob.size());
+      EXPECT_EQ(std::memcmp(lease->bytes().data(), blob.data(), blob.size()), 0);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(lease->bytes().data()) % 64, 0u);
+    }
+  }
+}
+
+TEST(WholeArena, UnknownExpertIsNotFound) {
+  const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
+  const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  WorkerTeam team(1);
+  const auto arena = WholeArena::Load(opened->experts, team, nullptr);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  EXPECT_EQ((*arena)->Acquire({LayerId(9), ExpertId(0)}).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ((*arena)->Acquire({LayerId(0), ExpertId(32)}).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST(WholeArena, DamagedExpertIsNamed) {
+  const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
+  {
+    const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    const uint64_t at = opened->experts.offset_bytes({LayerId(2), ExpertId(17)}) + 100;
+    std::string bytes = ReadFixtureFile(pack.dir() + "/experts.bin");
+    bytes[at] = static_cast<char>(bytes[at] ^ 4);
+    WriteFixtureFile(pack.dir() + "/experts.bin", bytes);
+  }
+  const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  WorkerTeam team(2);
+  const absl::Status status = WholeArena::Load(opened->experts, team, nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("experts.bin"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("layer 2"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("expert 17"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace hearth
