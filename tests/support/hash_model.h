@@ -15,7 +15,7 @@
 
 namespace hearth {
 
-class HashModel final : public Checkpoint {
+class HashModel : public Checkpoint {
  public:
   HashModel();
 

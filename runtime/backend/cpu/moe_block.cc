@@ -1,34 +1,12 @@
 // The dense parts of the mixture-of-experts block: the router before the experts, the shared expert
 // and the weighted combination after them.
-#include <cmath>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 #include "runtime/backend/cpu/pass.h"
+#include "runtime/backend/cpu/route_weights.h"
 
 namespace hearth {
-namespace {
-
-// Softmax over all scores, then the chosen ones, renormalised if the model does so. Renormalised,
-// that is the softmax over the chosen scores alone.
-void RouteWeights(const MoeGeometry& moe, const float* logits, const uint32_t* expert,
-                  float* weight) {
-  const uint32_t ranks = moe.experts_per_token;
-  const float top = logits[expert[0]];
-  float sum = 0;
-  for (uint32_t r = 0; r < ranks; ++r) {
-    weight[r] = std::exp(logits[expert[r]] - top);
-    sum += weight[r];
-  }
-  if (!moe.renormalise) {
-    sum = 0;
-    for (uint32_t e = 0; e < moe.expert_count; ++e) sum += std::exp(logits[e] - top);
-  }
-  for (uint32_t r = 0; r < ranks; ++r) weight[r] /= sum;
-}
-
-}  // namespace
 
 absl::Status RunRouter(PassContext& pass, const MoeWeights& w) {
   const ModelGeometry& g = pass.geometry();
@@ -37,18 +15,19 @@ absl::Status RunRouter(PassContext& pass, const MoeWeights& w) {
   pass.projector.Run({.x = p.u.data(), .x_stride = g.hidden, .rows = pass.rows, .cols = g.hidden},
                      p.quantized, {{&w.router, p.router_logits.data(), g.moe.expert_count}});
   for (uint32_t row = 0; row < pass.rows; ++row) {
-    const float* logits = p.router_logits.data() + size_t{row} * g.moe.expert_count;
-    uint32_t* expert = p.route_expert.data() + size_t{row} * ranks;
-    const bool ok = pass.kernels.top_k.fn({.values = logits,
+    const std::span<const float> scores =
+        p.router_logits.subspan(size_t{row} * g.moe.expert_count, g.moe.expert_count);
+    const std::span<uint32_t> chosen = p.route_expert.subspan(size_t{row} * ranks, ranks);
+    const bool ok = pass.kernels.top_k.fn({.values = scores.data(),
                                            .count = g.moe.expert_count,
                                            .k = ranks,
-                                           .index = expert,
+                                           .index = chosen.data(),
                                            .scratch = p.top_k_scratch.data()});
     if (!ok) {
       return absl::DataLossError(absl::StrCat(
           "router score of row ", row, " is not a number: the weights or the state are damaged"));
     }
-    RouteWeights(g.moe, logits, expert, p.route_weight.data() + size_t{row} * ranks);
+    RouteWeights(g.moe, scores, chosen, p.route_weight.subspan(size_t{row} * ranks, ranks));
   }
   return absl::OkStatus();
 }
