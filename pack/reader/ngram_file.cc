@@ -1,3 +1,4 @@
+// ngram.bin: opening, rows by id, the whole table.
 #include <algorithm>
 #include <cstring>
 #include <utility>

@@ -1,5 +1,6 @@
-// HEARTH_CHECK stops the program on a broken invariant, in every build: only our own bug can trip it.
-// HEARTH_DCHECK is for inner loops and vanishes with NDEBUG. Bad input is never checked with either.
+// HEARTH_CHECK stops the program on a broken invariant, in every build: only our own bug can trip
+// it. HEARTH_DCHECK is for inner loops and vanishes with NDEBUG. Bad input is never checked with
+// either.
 #pragma once
 
 namespace hearth {
@@ -8,10 +9,10 @@ namespace hearth {
 
 }  // namespace hearth
 
-#define HEARTH_CHECK(condition)                                  \
-  do {                                                           \
-    if (!(condition)) [[unlikely]]                               \
-      ::hearth::CheckFailed(__FILE__, __LINE__, #condition);     \
+#define HEARTH_CHECK(condition)                              \
+  do {                                                       \
+    if (!(condition)) [[unlikely]]                           \
+      ::hearth::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)
 
 #ifdef NDEBUG

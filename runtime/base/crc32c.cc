@@ -27,8 +27,8 @@ uint32_t ExtendByTable(const unsigned char* p, size_t n, uint32_t c) {
 }
 
 #if defined(__x86_64__)
-// GF(2) matrix of "append n zero bytes", so that three streams run side by side: the instruction has a
-// latency of three cycles and a throughput of one.
+// GF(2) matrix of "append n zero bytes", so that three streams run side by side: the instruction
+// has a latency of three cycles and a throughput of one.
 constexpr size_t kStripeBytes = 4096;
 
 constexpr uint32_t MultiplyModulo(uint32_t a, uint32_t b) {

@@ -60,8 +60,8 @@ absl::Status RandomAccessFile::ReadAt(uint64_t offset_bytes, std::span<std::byte
                               static_cast<off_t>(offset_bytes + done));
     if (n < 0) {
       if (errno == EINTR || errno == EAGAIN) continue;
-      return ErrnoStatus(errno, absl::StrCat(path_, ": read of ", into.size(), " bytes at ",
-                                             offset_bytes));
+      return ErrnoStatus(
+          errno, absl::StrCat(path_, ": read of ", into.size(), " bytes at ", offset_bytes));
     }
     if (n == 0) {
       return absl::OutOfRangeError(absl::StrCat(path_, ": read at ", offset_bytes, ": wanted ",
@@ -77,7 +77,8 @@ absl::StatusOr<AnonymousMapping> AnonymousMapping::Create(uint64_t bytes) {
   if (bytes == 0) return AnonymousMapping(std::span<std::byte>());
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return ErrnoStatus(errno, absl::StrCat("map ", FormatBytes(bytes)));
-  if (bytes >= kHugePageBytes) ::madvise(p, bytes, MADV_HUGEPAGE);  // advice: failure costs speed only
+  if (bytes >= kHugePageBytes)
+    ::madvise(p, bytes, MADV_HUGEPAGE);  // advice: failure costs speed only
   return AnonymousMapping(std::span(static_cast<std::byte*>(p), bytes));
 }
 
@@ -152,8 +153,8 @@ absl::Status SequentialFile::Finish() {
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t bytes_max) {
   HEARTH_ASSIGN_OR_RETURN(const RandomAccessFile file, RandomAccessFile::Open(path));
   if (file.bytes() > bytes_max) {
-    return absl::ResourceExhaustedError(absl::StrCat(path, ": ", file.bytes(),
-                                                     " bytes, at most ", bytes_max, " expected"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(path, ": ", file.bytes(), " bytes, at most ", bytes_max, " expected"));
   }
   std::string text(file.bytes(), '\0');
   HEARTH_RETURN_IF_ERROR(file.ReadAt(0, std::as_writable_bytes(std::span(text))));

@@ -1,5 +1,6 @@
-// Files as Hearth uses them: positioned reads that are complete or an error, read-only mappings, whole
-// small files, and directories of output that appear under their final name only when complete.
+// Files as Hearth uses them: positioned reads that are complete or an error, read-only mappings,
+// whole small files, and directories of output that appear under their final name only when
+// complete.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +35,8 @@ class RandomAccessFile {
   uint64_t bytes_ = 0;
 };
 
-// A private anonymous mapping: zeroed, page-aligned, released on destruction. Blocks of 2 MiB and more
-// ask for huge pages.
+// A private anonymous mapping: zeroed, page-aligned, released on destruction. Blocks of 2 MiB and
+// more ask for huge pages.
 class AnonymousMapping {
  public:
   static absl::StatusOr<AnonymousMapping> Create(uint64_t bytes);
@@ -49,8 +50,8 @@ class AnonymousMapping {
   std::span<std::byte> data_;
 };
 
-// A file written from front to back. Nothing is durable before Finish(), which flushes and fsyncs. The
-// first error stays: every later call returns it, so that no Finish() succeeds over a hole.
+// A file written from front to back. Nothing is durable before Finish(), which flushes and fsyncs.
+// The first error stays: every later call returns it, so that no Finish() succeeds over a hole.
 class SequentialFile {
  public:
   static absl::StatusOr<SequentialFile> Create(const std::string& path);

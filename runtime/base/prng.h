@@ -1,12 +1,14 @@
-// Random numbers as arguments: SplitMix64 for streams (tests, generators) and a counter-based generator
-// whose n-th number depends on (seed, counter) alone, so that sampling does not depend on batching.
+// Random numbers as arguments: SplitMix64 for streams (tests, generators) and a counter-based
+// generator whose n-th number depends on (seed, counter) alone, so that sampling does not depend on
+// batching.
 #pragma once
 
 #include <cstdint>
 
 namespace hearth {
 
-// SplitMix64 finaliser with the gamma added first (Steele, Lea, Flood 2014); also the n-gram hash's.
+// SplitMix64 finaliser with the gamma added first (Steele, Lea, Flood 2014); also the n-gram
+// hash's.
 constexpr uint64_t SplitMix64(uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;

@@ -22,10 +22,10 @@ absl::Status Annotate(const absl::Status& status, std::string_view context);
 
 }  // namespace hearth
 
-#define HEARTH_RETURN_IF_ERROR(expr)                            \
-  do {                                                          \
+#define HEARTH_RETURN_IF_ERROR(expr)                                           \
+  do {                                                                         \
     if (absl::Status hearth_status = (expr); !hearth_status.ok()) [[unlikely]] \
-      return hearth_status;                                     \
+      return hearth_status;                                                    \
   } while (false)
 
 #define HEARTH_CONCAT_INNER_(a, b) a##b

@@ -1,6 +1,6 @@
 // A fixed team of threads that run one function at a time over an index range: fork-join with two
-// synchronisation points. Workers spin for a bounded time after a job, then park, so that an idle team
-// costs nothing. Owned by one thread, which takes part in each job as worker 0.
+// synchronisation points. Workers spin for a bounded time after a job, then park, so that an idle
+// team costs nothing. Owned by one thread, which takes part in each job as worker 0.
 #pragma once
 
 #include <atomic>
@@ -26,12 +26,13 @@ class WorkerTeam {
 
   uint32_t worker_count() const { return worker_count_; }
 
-  // Splits [0, count) into one contiguous range per worker, in multiples of `grain`, and returns when
-  // all have run. Which worker gets which range is a pure function of (count, grain, worker_count).
-  // Not reentrant.
+  // Splits [0, count) into one contiguous range per worker, in multiples of `grain`, and returns
+  // when all have run. Which worker gets which range is a pure function of (count, grain,
+  // worker_count). Not reentrant.
   template <class Body>  // void(uint32_t worker, uint32_t begin, uint32_t end)
   void ForRanges(uint32_t count, uint32_t grain, Body&& body) {
-    Run(count, grain,
+    Run(
+        count, grain,
         [](void* context, uint32_t worker, uint32_t begin, uint32_t end) {
           (*static_cast<std::remove_reference_t<Body>*>(context))(worker, begin, end);
         },
@@ -62,8 +63,9 @@ class WorkerTeam {
   const uint32_t worker_count_;
   Job job_;  // written before epoch_ is raised, read after it is seen
 
-  // Ordering: Run() writes job_, then raises epoch_ (release); a worker sees the new epoch_ (acquire),
-  // runs its share and lowers pending_ (release); Run() returns once it reads pending_ == 0 (acquire).
+  // Ordering: Run() writes job_, then raises epoch_ (release); a worker sees the new epoch_
+  // (acquire), runs its share and lowers pending_ (release); Run() returns once it reads pending_
+  // == 0 (acquire).
   alignas(64) std::atomic<uint64_t> epoch_{0};
   alignas(64) std::atomic<uint32_t> pending_{0};
   alignas(64) std::atomic<uint32_t> parked_{0};

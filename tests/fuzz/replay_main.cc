@@ -15,7 +15,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(argv[1])) files.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(argv[1]))
+    files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   for (const std::filesystem::path& path : files) {
     std::ifstream in(path, std::ios::binary);

@@ -1,3 +1,4 @@
+// The part of the runner fixture that needs the whole packing pipeline.
 #include <gtest/gtest.h>
 
 #include "tests/support/runner_fixture.h"

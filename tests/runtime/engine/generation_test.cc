@@ -1,5 +1,5 @@
-// Generation end to end on the trained model: drafting never changes the output, stops end it exactly, sampling
-// is reproducible.
+// Generation end to end on the trained model: drafting never changes the output, stops end it
+// exactly, sampling is reproducible.
 #include "runtime/engine/generation.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@ namespace {
 class GenerationTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    pack_ = std::make_unique<TemporaryPack>(HEARTH_SOURCE_DIR "/profiles/flashlet",
-                                            DenseChoice::kQ8);
+    pack_ =
+        std::make_unique<TemporaryPack>(HEARTH_SOURCE_DIR "/profiles/flashlet", DenseChoice::kQ8);
     runner_ = std::make_unique<LoadedRunner>(pack_->dir(), RunnerSetup{});
     absl::StatusOr<Tokenizer> tokenizer = Tokenizer::FromJson(
         ReadFixtureFile(HEARTH_SOURCE_DIR "/profiles/flashlet/tokenizer.json"), "tokenizer.json");
@@ -76,7 +76,8 @@ TEST_F(GenerationTest, DraftsNeverChangeTheOutputOrItsLogits) {
   for (const Arithmetic arithmetic : {Arithmetic::kFast, Arithmetic::kReference}) {
     LoadedRunner runner(pack_->dir(), {.options = {.arithmetic = arithmetic}});
     for (const char* text : {kCode, kChat}) {
-      GenerationRequest request{.prompt = Prompt(text), .max_tokens = 80, .ignore_stop_tokens = true};
+      GenerationRequest request{
+          .prompt = Prompt(text), .max_tokens = 80, .ignore_stop_tokens = true};
       const Result plain = Run(*runner, request);
       ASSERT_EQ(plain.tokens.size(), 80u);
       for (request.drafts_max = 1; request.drafts_max <= kDraftsMax; ++request.drafts_max) {
@@ -96,8 +97,8 @@ TEST_F(GenerationTest, DraftsNeverChangeTheOutputAfterALongPrompt) {
   LoadedRunner runner(pack_->dir(), {.options = {.limits = {.prompt_rows_max = 32}}});
   const GoldenFile golden(HEARTH_SOURCE_DIR "/tests/golden/golden-nvfp4.safetensors");
   const std::vector<int32_t> ids = golden.Get<int32_t>("code.ids");
-  GenerationRequest request{.prompt = {ids.begin(), ids.begin() + 333}, .max_tokens = 60,
-                            .ignore_stop_tokens = true};
+  GenerationRequest request{
+      .prompt = {ids.begin(), ids.begin() + 333}, .max_tokens = 60, .ignore_stop_tokens = true};
   const Result plain = Run(*runner, request);
   for (const uint32_t drafts : {1u, 3u, 8u}) {
     request.drafts_max = drafts;
@@ -111,8 +112,12 @@ TEST_F(GenerationTest, DraftsNeverChangeTheOutputAfterALongPrompt) {
 
 TEST_F(GenerationTest, SampledOutputIsTheSameForEveryWindowLength) {
   GenerationRequest request{.prompt = Prompt(kChat), .max_tokens = 60};
-  request.sampling = {.temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .repetition_penalty = 1.1f,
-                      .presence_penalty = 0.5f, .seed = 11};
+  request.sampling = {.temperature = 0.8f,
+                      .top_k = 40,
+                      .top_p = 0.95f,
+                      .repetition_penalty = 1.1f,
+                      .presence_penalty = 0.5f,
+                      .seed = 11};
   const Result plain = Run(**runner_, request);
   for (const uint32_t drafts : {1u, 4u, 8u}) {
     request.drafts_max = drafts;
@@ -124,12 +129,12 @@ TEST_F(GenerationTest, SampledOutputIsTheSameForEveryWindowLength) {
   EXPECT_NE(Run(**runner_, request).tokens, plain.tokens);
 }
 
-// Whatever token ends the output, at every place within a window: nothing after it is emitted, and drafting
-// agrees with plain decoding about all of it.
+// Whatever token ends the output, at every place within a window: nothing after it is emitted, and
+// drafting agrees with plain decoding about all of it.
 TEST_F(GenerationTest, TokenLimitEndsTheOutputExactly) {
   for (uint32_t limit = 1; limit <= 12; ++limit) {
-    GenerationRequest request{.prompt = Prompt(kCode), .max_tokens = limit,
-                              .ignore_stop_tokens = true};
+    GenerationRequest request{
+        .prompt = Prompt(kCode), .max_tokens = limit, .ignore_stop_tokens = true};
     const Result plain = Run(**runner_, request);
     request.drafts_max = 4;
     const Result drafted = Run(**runner_, request);
@@ -168,8 +173,10 @@ TEST_F(GenerationTest, StopStringCutsTheTextJustBeforeIt) {
 }
 
 TEST_F(GenerationTest, ContextEndsTheOutput) {
-  GenerationRequest request{.prompt = Prompt(kCode), .max_tokens = 400,
-                            .ignore_stop_tokens = true, .context_tokens_max = 48};
+  GenerationRequest request{.prompt = Prompt(kCode),
+                            .max_tokens = 400,
+                            .ignore_stop_tokens = true,
+                            .context_tokens_max = 48};
   const auto room = static_cast<uint32_t>(48 - request.prompt.size());
   for (const uint32_t drafts : {0u, 3u, 8u}) {
     request.drafts_max = drafts;

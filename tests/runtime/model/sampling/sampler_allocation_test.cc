@@ -1,8 +1,4 @@
-// Decoding allocates nothing per token: this file counts every operator new of the executable.
-// Under AddressSanitizer, which has an operator new of its own, the count is not taken.
-#include <atomic>
-#include <cstdlib>
-#include <new>
+// Choosing tokens allocates nothing after the first window.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,24 +6,7 @@
 #include "runtime/model/sampling/acceptance.h"
 #include "runtime/model/sampling/sampler.h"
 #include "tests/runtime/model/sampling/scripted_model.h"
-
-namespace {
-std::atomic<uint64_t> allocation_count{0};
-}  // namespace
-
-#if defined(__SANITIZE_ADDRESS__)
-#define HEARTH_COUNTS_ALLOCATIONS 0
-#else
-#define HEARTH_COUNTS_ALLOCATIONS 1
-// Not inlined, so that the compiler does not pair a visible malloc with a delete.
-[[gnu::noinline]] void* operator new(std::size_t bytes) {
-  allocation_count.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(bytes == 0 ? 1 : bytes)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-#endif
+#include "tests/support/allocation_count.h"
 
 namespace hearth {
 namespace {
@@ -45,24 +24,24 @@ uint64_t AllocationsOfDecoding(const SamplingParams& params) {
   const std::vector<std::span<const float>> logits = {rows[0], rows[1]};
   const std::vector<TokenId> drafts = {3};
   std::vector<TokenId> emitted(2);
-  const uint64_t before = allocation_count.load();
+  const uint64_t before = AllocationCount();
   for (int i = 0; i < 20; ++i) {
     const auto accepted =
         AcceptWindow({.logits = logits, .drafts = drafts, .token_budget = 100}, *sampler, emitted);
     if (!accepted.ok()) return UINT64_MAX;
   }
-  return allocation_count.load() - before;
+  return AllocationCount() - before;
 }
 
 TEST(SamplerAllocation, TheCounterCounts) {
-  if (!HEARTH_COUNTS_ALLOCATIONS) GTEST_SKIP() << "AddressSanitizer owns operator new";
-  const uint64_t before = allocation_count.load();
+  if (!kCountsAllocations) GTEST_SKIP() << "AddressSanitizer owns operator new";
+  const uint64_t before = AllocationCount();
   delete new std::vector<int>(3);
-  EXPECT_GE(allocation_count.load(), before + 1);
+  EXPECT_GE(AllocationCount(), before + 1);
 }
 
 TEST(SamplerAllocation, NonePerTokenInAnyMode) {
-  if (!HEARTH_COUNTS_ALLOCATIONS) GTEST_SKIP() << "AddressSanitizer owns operator new";
+  if (!kCountsAllocations) GTEST_SKIP() << "AddressSanitizer owns operator new";
   SamplingParams params;
   EXPECT_EQ(AllocationsOfDecoding(params), 0u);
   params.repetition_penalty = 1.2f;

@@ -1,6 +1,6 @@
-// Fast arithmetic (int8 activations, Q8_0 dense weights, canonical experts) against reference arithmetic on the
-// trained model, and its own promises: the same bits from every instruction set, however tokens are grouped
-// into windows.
+// Fast arithmetic (int8 activations, Q8_0 dense weights, canonical experts) against reference
+// arithmetic on the trained model, and its own promises: the same bits from every instruction set,
+// however tokens are grouped into windows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,13 +16,14 @@
 namespace hearth {
 namespace {
 
-constexpr const char* kDomains[] = {"python", "cpp", "chat", "en", "de", "fr", "zh", "ja", "ru", "es"};
+constexpr const char* kDomains[] = {"python", "cpp", "chat", "en", "de",
+                                    "fr",     "zh",  "ja",   "ru", "es"};
 
-class FastArithmetic : public testing::Test {
+class Int8Arithmetic : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    golden_ = std::make_unique<GoldenFile>(HEARTH_SOURCE_DIR
-                                           "/tests/golden/golden-nvfp4.safetensors");
+    golden_ =
+        std::make_unique<GoldenFile>(HEARTH_SOURCE_DIR "/tests/golden/golden-nvfp4.safetensors");
     const std::string source = HEARTH_SOURCE_DIR "/profiles/flashlet";
     exact_pack_ = std::make_unique<TemporaryPack>(source, DenseChoice::kBf16);
     q8_pack_ = std::make_unique<TemporaryPack>(source, DenseChoice::kQ8);
@@ -40,9 +41,10 @@ class FastArithmetic : public testing::Test {
                                                 const std::vector<uint32_t>& splits) {
     std::vector<std::vector<float>> rows;
     const auto score = ScoreTokens(runner, ids,
-                                   {.on_logits = [&](uint32_t, std::span<const float> row) {
-                                      rows.emplace_back(row.begin(), row.end());
-                                    },
+                                   {.on_logits =
+                                        [&](uint32_t, std::span<const float> row) {
+                                          rows.emplace_back(row.begin(), row.end());
+                                        },
                                     .splits = splits});
     EXPECT_TRUE(score.ok()) << score.status();
     return rows;
@@ -52,11 +54,11 @@ class FastArithmetic : public testing::Test {
   static std::unique_ptr<TemporaryPack> exact_pack_;
   static std::unique_ptr<TemporaryPack> q8_pack_;
 };
-std::unique_ptr<GoldenFile> FastArithmetic::golden_;
-std::unique_ptr<TemporaryPack> FastArithmetic::exact_pack_;
-std::unique_ptr<TemporaryPack> FastArithmetic::q8_pack_;
+std::unique_ptr<GoldenFile> Int8Arithmetic::golden_;
+std::unique_ptr<TemporaryPack> Int8Arithmetic::exact_pack_;
+std::unique_ptr<TemporaryPack> Int8Arithmetic::q8_pack_;
 
-TEST_F(FastArithmetic, LossAndTopTokenStayWithReference) {
+TEST_F(Int8Arithmetic, LossAndTopTokenStayWithReference) {
   LoadedRunner reference(exact_pack_->dir(), {.options = {.arithmetic = Arithmetic::kReference}});
   LoadedRunner fast(q8_pack_->dir(), {.options = {.arithmetic = Arithmetic::kFast}});
   uint64_t positions = 0, agree = 0;
@@ -80,7 +82,7 @@ TEST_F(FastArithmetic, LossAndTopTokenStayWithReference) {
   EXPECT_GE(agree * 100, positions * 98);
 }
 
-TEST_F(FastArithmetic, EveryInstructionSetAndTeamGivesTheSameBits) {
+TEST_F(Int8Arithmetic, EveryInstructionSetAndTeamGivesTheSameBits) {
   std::vector<TokenId> ids = Ids("code");
   ids.resize(170);  // beyond 132 tokens attention is sparse
   std::vector<std::vector<float>> first;
@@ -96,7 +98,7 @@ TEST_F(FastArithmetic, EveryInstructionSetAndTeamGivesTheSameBits) {
 }
 
 // Windows of any width, committed whole, give the bits of decoding one row at a time.
-TEST_F(FastArithmetic, WindowWidthDoesNotChangeABit) {
+TEST_F(Int8Arithmetic, WindowWidthDoesNotChangeABit) {
   for (const Arithmetic arithmetic : {Arithmetic::kFast, Arithmetic::kReference}) {
     LoadedRunner runner(q8_pack_->dir(), {.options = {.arithmetic = arithmetic}});
     std::vector<TokenId> ids = Ids("code");
@@ -128,9 +130,10 @@ TEST_F(FastArithmetic, WindowWidthDoesNotChangeABit) {
   }
 }
 
-// A window of which only the first rows are kept leaves exactly the state of those rows: KV, indexer keys and
-// blocks that a dropped row completed, delta-rule states, convolution windows, n-gram history.
-TEST_F(FastArithmetic, DroppedRowsLeaveNoTrace) {
+// A window of which only the first rows are kept leaves exactly the state of those rows: KV,
+// indexer keys and blocks that a dropped row completed, delta-rule states, convolution windows,
+// n-gram history.
+TEST_F(Int8Arithmetic, DroppedRowsLeaveNoTrace) {
   LoadedRunner runner(q8_pack_->dir(), {});
   std::vector<TokenId> ids = Ids("code");
   ids.resize(180);
@@ -142,8 +145,7 @@ TEST_F(FastArithmetic, DroppedRowsLeaveNoTrace) {
   ASSERT_TRUE(runner->Commit(*sequence, 100).ok());
   Prng prng(7);
   for (uint32_t at = 100; at < ids.size();) {
-    const auto kept = static_cast<uint32_t>(
-        1 + prng.Below(std::min<uint64_t>(9, ids.size() - at)));
+    const auto kept = static_cast<uint32_t>(1 + prng.Below(std::min<uint64_t>(9, ids.size() - at)));
     const auto dropped = static_cast<uint32_t>(prng.Below(10 - kept));
     std::vector<TokenId> window(ids.begin() + at, ids.begin() + at + kept);
     for (uint32_t i = 0; i < dropped; ++i) {
@@ -164,7 +166,7 @@ TEST_F(FastArithmetic, DroppedRowsLeaveNoTrace) {
 }
 
 // Rows of several sequences in one window are the rows of each alone.
-TEST_F(FastArithmetic, SequencesShareAWindowWithoutMeeting) {
+TEST_F(Int8Arithmetic, SequencesShareAWindowWithoutMeeting) {
   LoadedRunner runner(q8_pack_->dir(), {});
   const std::vector<std::string> names = {"code", "prose", "zh"};
   std::vector<std::vector<TokenId>> ids;
