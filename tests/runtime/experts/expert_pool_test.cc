@@ -166,6 +166,40 @@ TEST(ExpertPool, TeamAndCompanyDoNotChangeABit) {
   }
 }
 
+// Raw sums beyond 65,504 and a SwiGLU product beyond it: what overflows in 16 bits before the
+// global scale is applied.
+TEST(ExpertPool, SumsBeyondSixteenBitsKeepTheirValue) {
+  TinyCheckpoint tiny({.experts = TinyExperts::kModelOptNvfp4});
+  const uint32_t hidden = tiny.options().hidden;
+  const uint32_t width = tiny.options().width;
+  for (uint32_t e = 0; e < tiny.options().expert_count; ++e) {
+    for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+      TinyNvfp4 m = tiny.nvfp4(LayerId(0), ExpertId(e), p);
+      const size_t values = size_t{hidden} * width;
+      m.codes.assign(values, 7);           // 6
+      m.scales.assign(values / 16, 0x7E);  // 448
+      m.divisor = p == Projection::kDown ? 1e9f : 512.0f;
+      tiny.SetNvfp4(LayerId(0), ExpertId(e), p, m);
+    }
+  }
+  Rig rig(tiny, 1, 1);
+  Rows rows(rig, 1, hidden, tiny.options().expert_count, 1);
+  std::fill(rows.x.begin(), rows.x.end(), 1.0f);  // gate and up: 64 * 6 * 448 / 512 = 336
+  rig.kernels->quantize_rows.fn({.x = rows.x.data(),
+                                 .x_stride = hidden,
+                                 .rows = 1,
+                                 .cols = hidden,
+                                 .q = rows.q.data(),
+                                 .scale = rows.scale.data(),
+                                 .sum16 = rows.sum16.data()});
+  for (const bool reference : {true, false}) {
+    std::vector<float> output(rows.routes.size() * hidden);
+    ASSERT_TRUE(rig.pool->Run(LayerId(0), rows.plan, rows.Input(reference), output).ok());
+    EXPECT_NEAR(output[0], 336.0 * 336.0 * 32 * 6 * 448 / 1e9, 1e-3) << reference;
+    EXPECT_LT(RelativeError(tiny, LayerId(0), rows, output), 1e-5) << reference;
+  }
+}
+
 // The budget for decoded experts holds three of them: results stay right while it is emptied over
 // and over.
 TEST(ExpertPool, DecodedExpertsStayWithinTheirBudget) {
