@@ -139,7 +139,7 @@ class Grammar:
 
 # Printed by address in Python, so that nothing can be compared.
 UNPRINTABLE = ("<generator object", "<built-in method", "<function ", "<list_reverseiterator", " object at 0x",
-               "<class ", "<Namespace")
+               "<class ", "<namespace")
 
 
 def expected(env, template):
@@ -165,14 +165,16 @@ def main():
     counts = {"same": 0, "both refuse": 0, "not comparable": 0, "different": 0, "refused here only": 0}
     for template, line in zip(templates, lines):
         want, got = expected(env, template), json.loads(line)
-        if "output" in want and any(mark in want["output"] for mark in UNPRINTABLE):
+        if "output" in want and any(mark in want["output"].lower() for mark in UNPRINTABLE):
             counts["not comparable"] += 1
         elif "error" in want and "error" in got:
             counts["both refuse"] += 1
         elif want == got:
             counts["same"] += 1
         else:
-            known = "error" in got and ("not supported" in got["error"] or "64" in got["error"])
+            # Refusals of ours; and jinja2 makes slices of constant numbers undefined, of others an error.
+            known = "error" in got and any(
+                text in got["error"] for text in ("not supported", "64 bits", "64-bit", "cannot be sliced", "cannot be printed"))
             counts["refused here only" if known else "different"] += 1
             if not known:
                 print(f"{template!r}\n  jinja2 {want}\n  hearth {got}")
