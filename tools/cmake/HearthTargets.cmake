@@ -57,6 +57,7 @@ function(hearth_benchmark name)
   list(TRANSFORM ARG_DEPS PREPEND hearth_)
   add_executable(${name}_bench ${ARG_SRCS})
   target_link_libraries(${name}_bench PRIVATE hearth_flags ${ARG_DEPS} benchmark::benchmark)
+  target_compile_definitions(${name}_bench PRIVATE HEARTH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endfunction()
 
 # hearth_fuzz(safetensors SRCS a_fuzz.cc DEPS ... CORPUS dir)
