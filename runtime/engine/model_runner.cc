@@ -3,11 +3,32 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "cache/store/whole_arena.h"
 #include "runtime/backend/cpu/cpu_backend.h"
 #include "runtime/base/status.h"
+#include "runtime/base/units.h"
 
 namespace hearth {
+namespace {
+
+// Refuses what cannot fit before it is read: the kernel would end the process half way.
+absl::Status CheckMemory(const Pack& pack, const RunnerOptions& options) {
+  const uint64_t experts = pack.experts.file().bytes();
+  uint64_t dense = pack.dense.file().bytes() + (pack.mtp ? pack.mtp->file().bytes() : 0);
+  if (options.arithmetic == Arithmetic::kReference) dense *= 4;  // Q8 decoded to fp32
+  const uint64_t table = pack.ngram && options.ngram_in_memory ? pack.ngram->file().bytes() : 0;
+  const uint64_t needed = experts + dense + table;
+  if (needed <= options.available_bytes_max) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      pack.dir, ": needs ", FormatBytes(needed), " of memory (experts ", FormatBytes(experts),
+      ", dense weights ", FormatBytes(dense), ", n-gram table ", FormatBytes(table),
+      "), available are ", FormatBytes(options.available_bytes_max),
+      ": free memory or pack the model in fewer bits"));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
                                                                const RunnerOptions& options,
@@ -15,6 +36,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
                                                                WorkerTeam& team,
                                                                const LoadProgress& progress) {
   std::unique_ptr<ModelRunner> r(new ModelRunner(std::move(pack), options, kernels, team));
+  HEARTH_RETURN_IF_ERROR(CheckMemory(r->pack_, options));
   const bool reference = options.arithmetic == Arithmetic::kReference;
   HEARTH_ASSIGN_OR_RETURN(
       r->weights_,

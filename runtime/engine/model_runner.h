@@ -29,6 +29,7 @@ struct RunnerOptions {
   Arithmetic arithmetic = Arithmetic::kFast;
   PassLimits limits;
   bool ngram_in_memory = false;
+  uint64_t available_bytes_max = UINT64_MAX;  // memory that loading may take; see runtime/base
 };
 
 // Sees what a pass computes, for traces, profiles and checks. Called on the thread that runs the
@@ -53,7 +54,8 @@ class ModelRunner {
  public:
   using LoadProgress = std::function<void(std::string_view what, uint64_t done, uint64_t total)>;
 
-  // Reads everything into memory and checks it. `kernels` and `team` outlive the runner; `pack` is
+  // Reads everything into memory and checks it. ResourceExhausted, before anything is read, when it
+  // cannot fit options.available_bytes_max. `kernels` and `team` outlive the runner; `pack` is
   // kept.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Load(Pack pack, const RunnerOptions& options,
                                                            const CpuKernels& kernels,

@@ -77,6 +77,18 @@ TEST_F(CpuBackendTest, RefusesTokensOutsideTheVocabulary) {
   EXPECT_TRUE(Pass(*runner, *sequence, {511}, Phase::kPrompt).ok()) << "nothing was left open";
 }
 
+TEST_F(CpuBackendTest, ModelThatDoesNotFitTheMemoryIsRefusedWithItsParts) {
+  absl::StatusOr<Pack> pack = Pack::Open(pack_->dir());
+  ASSERT_TRUE(pack.ok()) << pack.status();
+  const uint64_t experts = pack->experts.file().bytes();
+  WorkerTeam team(1);
+  const absl::Status status = ModelRunner::Load(*std::move(pack), {.available_bytes_max = experts},
+                                                AllCpuKernels().back(), team, nullptr)
+                                  .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("dense weights"), absl::string_view::npos) << status;
+}
+
 TEST_F(CpuBackendTest, RefusesMoreThanTheContextHolds) {
   LoadedRunner runner(pack_->dir(), {});
   EXPECT_EQ(runner->CreateSequence(0).status().code(), absl::StatusCode::kInvalidArgument);
