@@ -1,5 +1,5 @@
-// A checkpoint as published, whatever its dialect: geometry, dense tensors decoded exactly to fp32, experts
-// in the encoding that they have, n-gram rows as bytes. Streams: holds no tensor data.
+// A checkpoint as published, whatever its dialect: geometry, dense tensors decoded exactly to fp32,
+// experts in the encoding that they have, n-gram rows as bytes. Streams: holds no tensor data.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ struct DenseInfo {
 struct SourceMatrix {
   uint32_t rows = 0;
   uint32_t cols = 0;
-  std::vector<uint8_t> codes;   // kNvfp4: two per byte, even element low; kFp8: one per byte
-  std::vector<uint8_t> scales;  // kNvfp4: E4M3 (rows, cols/16), linear
-  float multiplier = 1;         // kNvfp4: always a multiplier, whatever the dialect stores
+  std::vector<uint8_t> codes;       // kNvfp4: two per byte, even element low; kFp8: one per byte
+  std::vector<uint8_t> scales;      // kNvfp4: E4M3 (rows, cols/16), linear
+  float multiplier = 1;             // kNvfp4: always a multiplier, whatever the dialect stores
   std::vector<float> block_scales;  // kFp8: (ceil(rows/128), ceil(cols/128))
   std::vector<float> values;        // kBf16, kF32: decoded
 };
@@ -63,13 +63,15 @@ class Checkpoint {
   virtual absl::StatusOr<std::string> ContentHash() const = 0;
 
   virtual std::span<const DenseInfo> dense() const = 0;  // in a fixed order; trunk, then mtp.*
-  // Rows [row_begin, row_begin + row_count) of a dense tensor, decoded exactly: out (row_count, cols).
+  // Rows [row_begin, row_begin + row_count) of a dense tensor, decoded exactly: out (row_count,
+  // cols).
   virtual absl::Status ReadDenseRows(std::string_view name, uint64_t row_begin, uint64_t row_count,
                                      std::span<float> out) const = 0;
 
   // All experts of one layer share a format. `layer` may be the MTP layer's id.
   virtual ExpertFormat expert_format(LayerId layer) const = 0;
-  // Reuses the vectors of `expert`. DataLoss names the tensor and position of a NaN or negative scale.
+  // Reuses the vectors of `expert`. DataLoss names the tensor and position of a NaN or negative
+  // scale.
   virtual absl::Status ReadExpert(ExpertKey key, SourceExpert& expert) const = 0;
 
   virtual const NgramSource& ngram() const = 0;  // row_count == 0: none

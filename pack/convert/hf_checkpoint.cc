@@ -208,8 +208,7 @@ absl::StatusOr<std::string> HfCheckpoint::ContentHash() const {
     if (FileExists(JoinPath(dir_, name))) names.insert(name);
   }
   for (const SafetensorsFile& file : set_.files()) {
-    const std::string& path = file.file().path();
-    names.insert(path.substr(path.rfind('/') + 1));
+    names.insert(file.file().path().substr(JoinPath(dir_, "").size()));
   }
   ContentHasher hasher;
   for (const std::string& name : names) HEARTH_RETURN_IF_ERROR(HashFile(name, hasher));

@@ -33,7 +33,8 @@ std::string TextOf(const Json* value) {
 }
 
 std::optional<QuantAlgo> AlgoNamed(const std::string& name) {
-  if (name == "NVFP4") return QuantAlgo::kNvfp4;
+  // The weights are the same whether activations stay wide (W4A16) or not.
+  if (name == "NVFP4" || name == "W4A16_NVFP4") return QuantAlgo::kNvfp4;
   if (name == "MXFP8") return QuantAlgo::kMxfp8;
   if (name == "FP8") return QuantAlgo::kFp8Tensor;
   if (name == "FP8_BLOCK_SCALES" || name == "FP8_PB_WO") return QuantAlgo::kFp8Blocks;
@@ -53,7 +54,8 @@ absl::Status CheckGroup(const Json& description, QuantAlgo algo, const std::stri
                 absl::StrCat(expected));
 }
 
-constexpr std::string_view kAlgos = "NVFP4, MXFP8, FP8, FP8_BLOCK_SCALES, MIXED_PRECISION";
+constexpr std::string_view kAlgos =
+    "NVFP4, W4A16_NVFP4, MXFP8, FP8, FP8_BLOCK_SCALES, MIXED_PRECISION";
 
 }  // namespace
 

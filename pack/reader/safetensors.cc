@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
@@ -41,9 +42,13 @@ std::string Listed(std::span<const std::string> names) {
   return absl::StrJoin(shown, ", ");
 }
 
+// A path within the checkpoint: some releases keep their shards in a folder of their own.
 bool IsShardName(std::string_view name) {
-  return name.ends_with(".safetensors") &&
-         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+  if (!name.ends_with(".safetensors") || name.find('\0') != name.npos) return false;
+  for (const absl::string_view part : absl::StrSplit(ToAbsl(name), '/')) {
+    if (part.empty() || part == "." || part == "..") return false;
+  }
+  return true;
 }
 
 absl::StatusOr<ShardIndex> ParseIndex(const std::string& text, const std::string& path) {
@@ -89,11 +94,12 @@ absl::StatusOr<std::vector<std::string>> ListShards(const std::string& dir) {
   return names;
 }
 
-// The shards to open, in name order.
+// The shards to open, in name order. With an index they are the ones that it names; other files,
+// which some releases leave in the directory, are not looked at.
 absl::StatusOr<std::vector<std::string>> ChooseShards(const std::string& dir,
                                                       const ShardIndex* index) {
-  HEARTH_ASSIGN_OR_RETURN(std::vector<std::string> present, ListShards(dir));
   if (index == nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(std::vector<std::string> present, ListShards(dir));
     if (present.size() == 1) return present;
     if (present.empty()) return absl::NotFoundError(absl::StrCat(dir, ": no .safetensors file"));
     return absl::NotFoundError(
@@ -101,20 +107,15 @@ absl::StatusOr<std::vector<std::string>> ChooseShards(const std::string& dir,
   }
   std::set<std::string> named;
   for (const ShardIndex::Entry& entry : index->entries) named.insert(entry.shard);
-  std::vector<std::string> missing, foreign;
-  std::set_difference(named.begin(), named.end(), present.begin(), present.end(),
-                      std::back_inserter(missing));
-  std::set_difference(present.begin(), present.end(), named.begin(), named.end(),
-                      std::back_inserter(foreign));
+  std::vector<std::string> missing;
+  for (const std::string& name : named) {
+    if (!FileExists(JoinPath(dir, name))) missing.push_back(name);
+  }
   if (!missing.empty()) {
     return absl::NotFoundError(absl::StrCat(dir, ": ", missing.size(), " of ", named.size(),
                                             " shards missing: ", Listed(missing)));
   }
-  if (!foreign.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(dir, ": ", kIndexName, " does not name: ", Listed(foreign)));
-  }
-  return present;
+  return std::vector<std::string>(named.begin(), named.end());
 }
 
 }  // namespace

@@ -95,9 +95,9 @@ class SafetensorsSet {
     const SourceTensor* tensor = nullptr;
   };
 
-  // Refuses, before any tensor is read: shards that are missing, that the index does not know, or
-  // that are damaged; tensors that the index lists and no shard has, or that lie in another shard
-  // than it says.
+  // Refuses, before any tensor is read: shards that are missing or damaged, tensors that the index
+  // lists and no shard has or that lie in another shard than it says (a shard of another model),
+  // and a tensor that is in two shards. Files that the index does not name are ignored.
   static absl::StatusOr<SafetensorsSet> Open(const std::string& dir);
 
   // By full name; no tensor: both pointers null.

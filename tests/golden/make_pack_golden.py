@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/pack_source.json: small tensors in every number format that checkpoints use, with the
-values that they stand for.
+"""Writes tests/golden/pack_source.json: small tensors in every number format that checkpoints use,
+with the values that they stand for.
 
-Written from the format documents with nothing but the standard library, so that the packer's codecs are
-checked against something that is not the packer. Each case is one weight with its partner tensors, as
-{suffix: {dtype, shape, hex}}, and `expected`, rows of float64 values; large cases give [row, col, value]
-samples instead. Usage: make_pack_golden.py OUTPUT
+Written from the format documents with nothing but the standard library, so that the packer's codecs
+are checked against something that is not the packer. Each case is one weight with its partner
+tensors, as {suffix: {dtype, shape, hex}}, and `expected`, rows of float64 values; large cases give
+[row, col, value] samples instead. Usage: make_pack_golden.py OUTPUT
 """
 
 import json
@@ -47,7 +47,7 @@ def bf16_tensor(shape, bits):
 
 
 def pack_nibbles(codes):
-    """Even element in the low nibble, odd in the high one, as ModelOpt and compressed-tensors store them."""
+    """Even element in the low nibble, odd in the high one: ModelOpt and compressed-tensors."""
     return [codes[i] | codes[i + 1] << 4 for i in range(0, len(codes), 2)]
 
 
@@ -64,10 +64,8 @@ class Stream:
 
 def nvfp4_values(codes, scales, multiplier, cols):
     rows = len(codes) // cols
-    return [
-        [e2m1(codes[r * cols + c]) * e4m3(scales[(r * cols + c) // 16]) * multiplier for c in range(cols)]
-        for r in range(rows)
-    ]
+    values = [e2m1(code) * e4m3(scales[i // 16]) * multiplier for i, code in enumerate(codes)]
+    return [values[r * cols : (r + 1) * cols] for r in range(rows)]
 
 
 def nvfp4_case(name, codes, scales, cols, divisor, dialect):
@@ -85,7 +83,9 @@ def nvfp4_case(name, codes, scales, cols, divisor, dialect):
     else:
         fixed, exceptions = csf(scales, rows, cols // 16)
         tensors["weight"] = tensor("U8", [rows, cols // 2], pack_nibbles(codes))
-        tensors["weight_scale.nvfp4_csf_fixed"] = tensor("U8", [rows // 16, 16 * (1 + cols // 32)], fixed)
+        tensors["weight_scale.nvfp4_csf_fixed"] = tensor(
+            "U8", [rows // 16, 16 * (1 + cols // 32)], fixed
+        )
         tensors["weight_scale.nvfp4_csf_exceptions"] = tensor(
             "U32", [len(exceptions)], b"".join(struct.pack("<I", e) for e in exceptions)
         )
@@ -100,7 +100,7 @@ def nvfp4_case(name, codes, scales, cols, divisor, dialect):
 
 
 def csf(scales, rows, cols):
-    """Per slab of 16 rows: 16 bases, then 4-bit offsets; what a window of 16 misses is an exception."""
+    """Per slab of 16 rows: 16 bases, then 4-bit offsets; what these miss is an exception."""
     fixed, exceptions = [], []
     for slab in range(0, rows, 16):
         bases, offsets = [], []
@@ -120,21 +120,26 @@ def csf(scales, rows, cols):
 def distinct_codes():
     """One block of 16 different codes: any permutation of nibbles or bytes shows."""
     codes = [3, 14, 7, 0, 9, 12, 1, 6, 15, 2, 11, 4, 8, 13, 5, 10]
-    return [nvfp4_case("nvfp4 distinct " + d, codes, [0x3A], 16, 8.0, d) for d in ("modelopt", "compressed-tensors")]
+    dialects = ("modelopt", "compressed-tensors")
+    return [nvfp4_case("nvfp4 distinct " + d, codes, [0x3A], 16, 8.0, d) for d in dialects]
 
 
 def one_hot():
     """16 rows; row r has the value 6 at column r alone and a scale of its own."""
     codes = [7 if r == c else 0 for r in range(16) for c in range(32)]
     scales = [s for r in range(16) for s in (0x20 + 3 * r, 0x70 - r)]
-    return [nvfp4_case("nvfp4 one-hot " + d, codes, scales, 32, 448.0, d) for d in ("modelopt", "csf")]
+    dialects = ("modelopt", "csf")
+    return [nvfp4_case("nvfp4 one-hot " + d, codes, scales, 32, 448.0, d) for d in dialects]
 
 
 def random_nvfp4():
     stream = Stream(7)
     codes = [stream.below(16) for _ in range(32 * 64)]
-    scales = [stream.below(0x7F) if stream.below(8) == 0 else 0x50 + stream.below(14) for _ in range(32 * 4)]
-    return [nvfp4_case("nvfp4 random " + d, codes, scales, 64, 3584.0, d) for d in ("modelopt", "csf")]
+    scales = []
+    for _ in range(32 * 4):
+        scales.append(stream.below(0x7F) if stream.below(8) == 0 else 0x50 + stream.below(14))
+    dialects = ("modelopt", "csf")
+    return [nvfp4_case("nvfp4 random " + d, codes, scales, 64, 3584.0, d) for d in dialects]
 
 
 def fp8_tensor():
@@ -144,7 +149,10 @@ def fp8_tensor():
         "name": "fp8 all codes",
         "rows": 2,
         "cols": 127,
-        "tensors": {"weight": tensor("F8_E4M3", [2, 127], codes), "weight_scale": f32_tensor([1], [1.0])},
+        "tensors": {
+            "weight": tensor("F8_E4M3", [2, 127], codes),
+            "weight_scale": f32_tensor([1], [1.0]),
+        },
         "expected": [[e4m3(c) for c in codes[:127]], [e4m3(c) for c in codes[127:]]],
     }
 
@@ -167,7 +175,10 @@ def fp8_blocks(scale_dtype):
         "name": "fp8 blocks " + scale_dtype,
         "rows": rows,
         "cols": cols,
-        "tensors": {"weight": tensor("F8_E4M3", [rows, cols], codes), "weight_scale_inv": inverse},
+        "tensors": {
+            "weight": tensor("F8_E4M3", [rows, cols], codes),
+            "weight_scale_inv": inverse,
+        },
         "samples": samples,
     }
 
@@ -176,7 +187,8 @@ def mxfp8():
     stream = Stream(13)
     rows, cols = 3, 64
     codes = [stream.below(0x7F) | stream.below(2) << 7 for _ in range(rows * cols)]
-    scales = [110, 127, 140, 1 + 8, 200, 121]
+    scales = [110, 127, 140, 9, 200, 121]
+    values = [e4m3(c) * 2.0 ** (scales[i // 32] - 127) for i, c in enumerate(codes)]
     return {
         "name": "mxfp8",
         "rows": rows,
@@ -185,10 +197,7 @@ def mxfp8():
             "weight": tensor("F8_E4M3", [rows, cols], codes),
             "weight_scale": tensor("U8", [rows, cols // 32], scales),
         },
-        "expected": [
-            [e4m3(codes[r * cols + c]) * 2.0 ** (scales[(r * cols + c) // 32] - 127) for c in range(cols)]
-            for r in range(rows)
-        ],
+        "expected": [values[r * cols : (r + 1) * cols] for r in range(rows)],
     }
 
 

@@ -130,6 +130,15 @@ TEST(CheckpointFaults, ExpertsOfOneLayerInTwoFormatsAreRefused) {
                 {"layers.1.mlp.experts.4.gate_proj", "f32", "bf16"});
 }
 
+TEST(CheckpointFaults, Fp8ExpertsWithoutBlockScalesAreRefused) {
+  TinyCheckpoint tiny = Tiny(TinyExperts::kFp8);
+  const std::string name = tiny.ExpertPrefix(LayerId(0)) + "0.gate_proj.weight_scale";
+  const std::vector<float> one = {0.5f};
+  tiny.Find(name + "_inv") = F32Fixture(name, {1}, one);
+  ExpectRefusal(OpenStatus(tiny), absl::StatusCode::kInvalidArgument,
+                {"experts.0.gate_proj", "without 128 x 128 block scales"});
+}
+
 TEST(CheckpointFaults, BadScaleCodesAreDataLossWithPosition) {
   for (const uint8_t code : {0x7F, 0xFF, 0x80, 0x88}) {
     for (const TinyExperts experts :

@@ -429,6 +429,34 @@ TEST(Checkpoint, TiedHeadReadsTheEmbedding) {
   EXPECT_EQ(head, Rounded(tiny.dense().at("embed_tokens")));
 }
 
+// F16 has mantissa bits that BF16 lacks.
+TEST(Checkpoint, F16WeightsAreExactAndCountAsF32) {
+  TinyCheckpoint tiny{TinyOptions()};
+  const std::string gate = tiny.prefix() + "layers.0.mlp.gate.weight";
+  std::vector<uint16_t> codes(8 * 64, 0x3C01);  // 1 + 2^-10
+  tiny.Find(gate) = Bf16Fixture(gate, {8, 64}, codes);
+  tiny.Find(gate).dtype = "F16";
+  for (const char* part : {"gate_up_proj", "down_proj"}) {
+    FixtureTensor& packed = tiny.Find(tiny.ExpertPrefix(LayerId(0)) + part);
+    packed.dtype = "F16";
+    for (size_t i = 0; i < packed.data.size(); ++i) packed.data[i] = i % 2 == 0 ? 0x01 : 0xBC;
+  }
+  const FixtureDir dir;
+  tiny.Write(dir.path());
+  const auto checkpoint = OpenOrFail(dir.path());
+  ASSERT_NE(checkpoint, nullptr);
+  std::vector<float> values(8 * 64);
+  ASSERT_EQ(checkpoint->ReadDenseRows("layers.0.mlp.gate", 0, 8, values), absl::OkStatus());
+  EXPECT_THAT(values, Each(1.0f + 0x1p-10f));
+  for (const DenseInfo& info : checkpoint->dense()) {
+    EXPECT_EQ(info.is_f32_source, info.name == "layers.0.mlp.gate") << info.name;
+  }
+  SourceExpert expert;
+  ASSERT_EQ(checkpoint->ReadExpert({LayerId(0), ExpertId(7)}, expert), absl::OkStatus());
+  EXPECT_EQ(expert.format, ExpertFormat::kF32);
+  EXPECT_THAT(expert.down.values, Each(-1.0f - 0x1p-10f));
+}
+
 TEST(Checkpoint, ContentHashDependsOnEveryByte) {
   const TinyCheckpoint tiny{TinyOptions()};
   const FixtureDir one, two;

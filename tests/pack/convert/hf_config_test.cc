@@ -33,9 +33,9 @@ absl::StatusOr<HfConfig> Parse(const TinyCheckpoint& tiny) {
 // The values of the released model, as its document lists them.
 constexpr const char* kReleased = R"({
  "model_type": "qwen4_exp", "tie_word_embeddings": false, "text_config": {
-  "model_type": "qwen4_exp_text", "vocab_size": 248320, "hidden_size": 2560, "num_hidden_layers": 48,
-  "full_attention_interval": 4, "num_attention_heads": 24, "num_key_value_heads": 2, "head_dim": 256,
-  "attention_bias": false, "partial_rotary_factor": 0.25,
+  "model_type": "qwen4_exp_text", "vocab_size": 248320, "hidden_size": 2560,
+  "num_hidden_layers": 48, "full_attention_interval": 4, "num_attention_heads": 24,
+  "num_key_value_heads": 2, "head_dim": 256, "attention_bias": false, "partial_rotary_factor": 0.25,
   "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "mrope_interleaved": true,
                       "mrope_section": [11, 11, 10]},
   "max_position_embeddings": 262144, "rms_norm_eps": 1e-06, "hidden_act": "silu",
@@ -45,7 +45,8 @@ constexpr const char* kReleased = R"({
   "indexer_compress_ratio": 4, "hc_count": 4, "hc_lowrank": 320, "num_experts": 512,
   "num_experts_per_tok": 10, "moe_intermediate_size": 640, "shared_expert_intermediate_size": 640,
   "ple_layer_ids": [2], "ple_embed_dim": 2560, "ple_conv_kernel_size": 4, "ngram_size": 3,
-  "heads_per_ngram": 8, "ngram_vocab_size_base": 20000000, "make_ngram_vocab_size_divisible_by": 128,
+  "heads_per_ngram": 8, "ngram_vocab_size_base": 20000000,
+  "make_ngram_vocab_size_divisible_by": 128,
   "split_ngram_parts": 128, "eos_token_id": 248044, "mtp_num_hidden_layers": 1,
   "mtp_use_dedicated_embeddings": false,
   "mtp": {"hybrid": true, "layer_types": ["full_attention"], "num_hidden_layers": 1,

@@ -215,9 +215,25 @@ TEST_F(ShardSet, MissingShardsAreListed) {
   ExpectRefusal(absl::StatusCode::kNotFound, {"1 of 2 shards missing", kTwo});
 }
 
-TEST_F(ShardSet, ForeignShardsAreListed) {
-  WriteFixtureFile(dir_.File("other.safetensors"), SafetensorsBytes("{}", ""));
-  ExpectRefusal(absl::StatusCode::kFailedPrecondition, {"does not name", "other.safetensors"});
+TEST_F(ShardSet, FilesThatTheIndexDoesNotNameAreIgnored) {
+  WriteFixtureFile(dir_.File("amax.safetensors"), "not even a header");
+  EXPECT_EQ(SafetensorsSet::Open(dir_.path())->tensor_count(), 2u);
+}
+
+TEST_F(ShardSet, ShardsMayLieInAFolder) {
+  std::filesystem::create_directory(dir_.File("tensors"));
+  std::filesystem::rename(dir_.File(kTwo), dir_.File(std::string("tensors/") + kTwo));
+  WriteIndex(std::string(R"("a":")") + kOne + R"(","b":"tensors/)" + kTwo + "\"");
+  const absl::StatusOr<SafetensorsSet> set = SafetensorsSet::Open(dir_.path());
+  ASSERT_EQ(set.status(), absl::OkStatus());
+  EXPECT_EQ(set->Find("b").file->file().path(), dir_.File(std::string("tensors/") + kTwo));
+}
+
+TEST_F(ShardSet, AShardOfAnotherModelIsNamed) {
+  const std::vector<float> c = {1};
+  const std::vector<FixtureTensor> other = {F32Fixture("c", {1}, c)};
+  WriteFixtureFile(dir_.File(kTwo), SafetensorsBytes(other));
+  ExpectRefusal(absl::StatusCode::kNotFound, {"'b'", kTwo, "does not have it"});
 }
 
 TEST_F(ShardSet, AListedTensorThatNoShardHasIsNamed) {
@@ -256,7 +272,8 @@ TEST_F(ShardSet, SwappedShardFilesAreRefused) {
 }
 
 TEST_F(ShardSet, NamesThatLeaveTheDirectoryAreRefused) {
-  for (const char* name : {"../x.safetensors", "/etc/passwd", "x.bin", ""}) {
+  for (const char* name : {"../x.safetensors", "/m/x.safetensors", "a/../x.safetensors",
+                           "/etc/passwd", "a//x.safetensors", "x.bin", ""}) {
     WriteIndex(std::string(R"("a":")") + name + "\"");
     ExpectRefusal(absl::StatusCode::kInvalidArgument, {"not the name of a .safetensors file"});
   }
