@@ -25,7 +25,7 @@ struct CompareReport {
   uint64_t difference_count = 0;         // all of them
   bool ok() const { return difference_count == 0; }
 };
-inline constexpr uint64_t kDifferencesMax = 100;
+inline constexpr uint64_t kDifferencesMax = 20;
 
 // An error when the two cannot be compared (another geometry) or read; differences are in the
 // report.

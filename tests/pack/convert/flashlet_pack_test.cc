@@ -1,5 +1,5 @@
-// Flashlet, the model that ships with the project, from its checkpoint to a pack and back: the pack opens, every
-// byte verifies, every expert is the source's bit for bit.
+// Flashlet, the model that ships with the project, from its checkpoint to a pack and back: the pack
+// opens, every byte verifies, every expert is the source's bit for bit.
 #include <chrono>
 
 #include "gtest/gtest.h"
