@@ -1,0 +1,47 @@
+// gpu_kernels/device/*.h in a build without CUDA: nothing can be created, so nothing need be
+// closed.
+#include "gpu_kernels/device/without_cuda.h"
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu_kernels/device/device_buffer.h"
+#include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/device/stream.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+
+absl::Status WithoutCuda(std::string_view what) {
+  return absl::UnimplementedError(absl::StrCat(
+      ToAbsl(what), ": this build has no CUDA; build with the preset cuda, which needs nvcc"));
+}
+
+absl::StatusOr<GpuList> ListGpus() { return WithoutCuda("GPUs"); }
+
+void StreamTraits::Close(Type) {}
+void EventTraits::Close(Type) {}
+void DeviceMemoryTraits::Close(Type) {}
+
+absl::StatusOr<UniqueStream> UniqueStream::Create(GpuId) { return WithoutCuda("stream"); }
+absl::Status UniqueStream::Synchronize() const { return WithoutCuda("stream"); }
+absl::StatusOr<UniqueEvent> UniqueEvent::Create(GpuId) { return WithoutCuda("event"); }
+absl::Status UniqueEvent::Record(CudaStreamView) { return WithoutCuda("event"); }
+absl::StatusOr<double> UniqueEvent::SecondsBetween(const UniqueEvent&, const UniqueEvent&) {
+  return WithoutCuda("event");
+}
+
+absl::StatusOr<DeviceBuffer> DeviceBuffer::Create(GpuId, uint64_t) {
+  return WithoutCuda("device memory");
+}
+absl::Status CopyToDevice(std::span<const std::byte>, const DeviceBuffer&, uint64_t,
+                          CudaStreamView) {
+  return WithoutCuda("copy to the GPU");
+}
+absl::Status CopyToHost(const DeviceBuffer&, uint64_t, std::span<std::byte>, CudaStreamView) {
+  return WithoutCuda("copy from the GPU");
+}
+absl::Status FillBytes(const DeviceBuffer&, std::byte, CudaStreamView) {
+  return WithoutCuda("fill");
+}
+
+}  // namespace hearth

@@ -1,0 +1,223 @@
+// What the tests and the benchmark of gpu_kernels/ops/expert_ffn.h share: a window's experts and
+// rows on the host, the same on a GPU between guards, and the answer of a row of the CPU's kernel
+// table.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "gpu_kernels/device/device_buffer.h"
+#include "gpu_kernels/ops/expert_ffn.h"
+#include "runtime/base/status.h"
+#include "tests/cpu_kernels/expert_blob.h"
+#include "tests/cpu_kernels/kernel_fixture.h"
+
+namespace hearth {
+
+// Expert i is blobs[i]; its rows are entries [item_begin[i], item_begin[i + 1]).
+struct ExpertFfnCase {
+  ExpertLayout layout;
+  std::vector<ExpertBlob> blobs;
+  std::vector<uint32_t> item_begin = {0};
+  std::vector<ExpertFfnEntry> entries;
+  QuantizedBuffer x;
+  uint32_t y_rows = 0;
+  uint32_t y_stride = 0;
+
+  ExpertFfnCase(const ExpertLayout& layout_in, QuantizedBuffer x_in)
+      : layout(layout_in), x(std::move(x_in)), y_stride(layout_in.hidden + 3) {}
+
+  // Distinct rows of x in any order; each entry has a row of y of its own, and every third row of y
+  // belongs to nobody.
+  void AddItem(Prng* prng, ExpertBlob blob, uint32_t rows) {
+    std::vector<uint32_t> left(x.rows);
+    for (uint32_t t = 0; t < x.rows; ++t) left[t] = t;
+    for (uint32_t t = 0; t < rows; ++t) {
+      std::swap(left[t], left[t + prng->Below(left.size() - t)]);
+      entries.push_back({left[t], static_cast<uint32_t>(entries.size() * 3 / 2)});
+    }
+    blobs.push_back(std::move(blob));
+    item_begin.push_back(static_cast<uint32_t>(entries.size()));
+  }
+  // Rows of y in an order of their own.
+  void Finish(Prng* prng) {
+    y_rows = static_cast<uint32_t>(entries.size() * 3 / 2 + 1);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      std::swap(entries[i].y_row, entries[i + prng->Below(entries.size() - i)].y_row);
+    }
+  }
+  uint32_t rows_max() const {
+    uint32_t most = 0;
+    for (size_t i = 0; i + 1 < item_begin.size(); ++i) {
+      most = std::max(most, item_begin[i + 1] - item_begin[i]);
+    }
+    return most;
+  }
+  ExpertFfnDesc Desc() const {
+    return {.layout = layout,
+            .item_count = static_cast<uint32_t>(blobs.size()),
+            .rows_max = rows_max(),
+            .entry_count = static_cast<uint32_t>(entries.size())};
+  }
+};
+
+// y between guards, all of it marked as unwritten at first; h of every entry, quantised.
+struct ExpertFfnAnswer {
+  std::vector<float> y;  // kGuardFloats, (y_rows, y_stride), kGuardFloats
+  QuantizedBuffer h;
+
+  explicit ExpertFfnAnswer(const ExpertFfnCase& c)
+      : y(size_t{c.y_rows} * c.y_stride + 2 * kGuardFloats, std::bit_cast<float>(kUnwrittenBits)),
+        h(static_cast<uint32_t>(c.entries.size()), c.layout.width) {}
+};
+
+inline ExpertFfnAnswer AnswerOfCpu(const ExpertFfnCase& c, const CpuKernels& kernels) {
+  ExpertFfnAnswer answer(c);
+  const uint32_t hidden = c.layout.hidden;
+  const uint32_t width = c.layout.width;
+  for (size_t i = 0; i < c.blobs.size(); ++i) {
+    const uint32_t begin = c.item_begin[i];
+    const uint32_t rows = c.item_begin[i + 1] - begin;
+    QuantizedBuffer xq(rows, hidden);
+    const size_t blocks = ActivationBlocks(hidden);
+    for (uint32_t t = 0; t < rows; ++t) {
+      const size_t from = c.entries[begin + t].x_row;
+      std::copy_n(&c.x.q[from * blocks * 32], blocks * 32, &xq.q[t * blocks * 32]);
+      std::copy_n(&c.x.scale[from * blocks], blocks, &xq.scale[t * blocks]);
+      std::copy_n(&c.x.sum16[from * blocks * 2], blocks * 2, &xq.sum16[t * blocks * 2]);
+    }
+    std::vector<float> h(size_t{rows} * width);
+    kernels.expert_gate_up({.layout = &c.layout,
+                            .blob = c.blobs[i].data(),
+                            .xq = xq.View(),
+                            .rows = rows,
+                            .h = h.data(),
+                            .h_stride = width,
+                            .band_end = BandCount(width)});
+    QuantizedBuffer hq(rows, width);
+    kernels.quantize_rows(hq.ArgsFor(h));
+    std::vector<float> y(size_t{rows} * hidden);
+    kernels.expert_down({.layout = &c.layout,
+                         .blob = c.blobs[i].data(),
+                         .hq = hq.View(),
+                         .rows = rows,
+                         .y = y.data(),
+                         .y_stride = hidden,
+                         .band_end = BandCount(hidden)});
+    const size_t h_blocks = ActivationBlocks(width);
+    std::copy(hq.q.begin(), hq.q.end(), &answer.h.q[begin * h_blocks * 32]);
+    std::copy(hq.scale.begin(), hq.scale.end(), &answer.h.scale[begin * h_blocks]);
+    std::copy(hq.sum16.begin(), hq.sum16.end(), &answer.h.sum16[begin * h_blocks * 2]);
+    for (uint32_t t = 0; t < rows; ++t) {
+      std::copy_n(&y[size_t{t} * hidden], hidden,
+                  &answer.y[kGuardFloats + size_t{c.entries[begin + t].y_row} * c.y_stride]);
+    }
+  }
+  return answer;
+}
+
+// A vector in device memory, copied before the constructor's stream goes on.
+template <class T>
+absl::StatusOr<DeviceBuffer> OnDevice(std::span<const T> values, const UniqueStream& stream) {
+  HEARTH_ASSIGN_OR_RETURN(DeviceBuffer buffer,
+                          DeviceBuffer::Create(stream.view().gpu(), values.size_bytes()));
+  HEARTH_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(values), buffer, 0, stream.view()));
+  HEARTH_RETURN_IF_ERROR(stream.Synchronize());
+  return buffer;
+}
+
+// A case on a GPU, ready to be launched any number of times.
+class ExpertFfnOnGpu {
+ public:
+  static constexpr uint64_t kWorkspaceGuardBytes = 256;
+  static constexpr std::byte kGuardByte{0xA5};
+
+  // `copies`: how often the blobs lie in memory, for benchmarks that must not meet them in a cache.
+  static absl::StatusOr<ExpertFfnOnGpu> Create(const ExpertFfnCase& c, const GpuInfo& gpu,
+                                               const UniqueStream& stream, uint32_t copies = 1) {
+    HEARTH_ASSIGN_OR_RETURN(const ExpertFfnPlan plan, PlanExpertFfn(c.Desc(), gpu.limits));
+    const uint64_t stride = c.layout.stride_bytes();
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer blobs,
+                            DeviceBuffer::Create(gpu.id, stride * c.blobs.size() * copies));
+    std::vector<ExpertFfnItem> items;
+    for (size_t i = 0; i < c.blobs.size() * copies; ++i) {
+      const size_t which = i % c.blobs.size();
+      HEARTH_RETURN_IF_ERROR(CopyToDevice({c.blobs[which].data(), c.layout.blob_bytes()}, blobs,
+                                          i * stride, stream.view()));
+      items.push_back({blobs.data() + i * stride, c.item_begin[which],
+                       c.item_begin[which + 1] - c.item_begin[which]});
+    }
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer items_buffer, OnDevice<ExpertFfnItem>(items, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer entries, OnDevice<ExpertFfnEntry>(c.entries, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer q, OnDevice<int8_t>(c.x.q, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer scale, OnDevice<float>(c.x.scale, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer sum16, OnDevice<int32_t>(c.x.sum16, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer y, OnDevice<float>(ExpertFfnAnswer(c).y, stream));
+    HEARTH_ASSIGN_OR_RETURN(
+        DeviceBuffer workspace,
+        DeviceBuffer::Create(gpu.id, plan.workspace_bytes + kWorkspaceGuardBytes));
+    HEARTH_RETURN_IF_ERROR(FillBytes(workspace, kGuardByte, stream.view()));
+    return ExpertFfnOnGpu(
+        c.Desc(), plan, c.y_stride,
+        {std::move(blobs), std::move(items_buffer), std::move(entries), std::move(q),
+         std::move(scale), std::move(sum16), std::move(y), std::move(workspace)});
+  }
+
+  absl::Status Launch(const UniqueStream& stream, uint32_t copy = 0) const {
+    const ExpertFfnArgs args = {
+        .items = reinterpret_cast<const ExpertFfnItem*>(b_.items.data()) + copy * desc_.item_count,
+        .entries = reinterpret_cast<const ExpertFfnEntry*>(b_.entries.data()),
+        .q = reinterpret_cast<const int8_t*>(b_.q.data()),
+        .scale = reinterpret_cast<const float*>(b_.scale.data()),
+        .sum16 = reinterpret_cast<const int32_t*>(b_.sum16.data()),
+        .y = reinterpret_cast<float*>(b_.y.data()) + kGuardFloats,
+        .y_stride = y_stride_,
+        .workspace = b_.workspace.data()};
+    return LaunchExpertFfn(desc_, plan_, args, stream.view());
+  }
+
+  // Waits for `stream`. Internal when the bytes behind the workspace were written.
+  absl::Status Read(const UniqueStream& stream, ExpertFfnAnswer* answer) const {
+    HEARTH_RETURN_IF_ERROR(
+        CopyToHost(b_.y, 0, std::as_writable_bytes(std::span(answer->y)), stream.view()));
+    const auto read_h = [&](uint64_t offset_bytes, auto& values) {
+      return CopyToHost(b_.workspace, offset_bytes, std::as_writable_bytes(std::span(values)),
+                        stream.view());
+    };
+    HEARTH_RETURN_IF_ERROR(read_h(0, answer->h.q));
+    HEARTH_RETURN_IF_ERROR(read_h(plan_.h_scale_offset_bytes, answer->h.scale));
+    HEARTH_RETURN_IF_ERROR(read_h(plan_.h_sum_offset_bytes, answer->h.sum16));
+    std::vector<std::byte> guard(kWorkspaceGuardBytes);
+    HEARTH_RETURN_IF_ERROR(read_h(plan_.workspace_bytes, guard));
+    HEARTH_RETURN_IF_ERROR(stream.Synchronize());
+    if (std::any_of(guard.begin(), guard.end(), [](std::byte b) { return b != kGuardByte; })) {
+      return absl::InternalError("a write behind the workspace");
+    }
+    return absl::OkStatus();
+  }
+
+  const ExpertFfnPlan& plan() const { return plan_; }
+
+ private:
+  struct Buffers {
+    DeviceBuffer blobs, items, entries, q, scale, sum16, y, workspace;
+  };
+  ExpertFfnOnGpu(const ExpertFfnDesc& desc, const ExpertFfnPlan& plan, uint32_t y_stride,
+                 Buffers buffers)
+      : desc_(desc), plan_(plan), y_stride_(y_stride), b_(std::move(buffers)) {}
+
+  ExpertFfnDesc desc_;
+  ExpertFfnPlan plan_;
+  uint32_t y_stride_;
+  Buffers b_;
+};
+
+}  // namespace hearth

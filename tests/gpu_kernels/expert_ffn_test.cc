@@ -1,0 +1,230 @@
+// LaunchExpertFfn on a GPU against every row of the CPU's kernel table, bit for bit: outputs, the
+// quantised h between the two launches, and the bytes around both, which must stay as they were.
+#include "gpu_kernels/ops/expert_ffn.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+#include "tests/gpu_kernels/expert_ffn_case.h"
+#include "tests/gpu_kernels/gpu_fixture.h"
+
+namespace hearth {
+namespace {
+
+class ExpertFfn : public OnGpu {
+ protected:
+  // Launches twice: the same bits again.
+  void RunOnGpu(const ExpertFfnCase& c, ExpertFfnAnswer* answer) {
+    const absl::StatusOr<ExpertFfnOnGpu> run = ExpertFfnOnGpu::Create(c, gpu(), stream());
+    ASSERT_TRUE(run.ok()) << run.status();
+    ExpertFfnAnswer first(c);
+    absl::Status status = run->Launch(stream());
+    ASSERT_TRUE(status.ok()) << status;
+    status = run->Read(stream(), &first);
+    ASSERT_TRUE(status.ok()) << status;
+    status = run->Launch(stream());
+    ASSERT_TRUE(status.ok()) << status;
+    status = run->Read(stream(), answer);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(std::memcmp(first.y.data(), answer->y.data(), first.y.size() * 4), 0);
+  }
+};
+
+enum class Nans { kNone, kAnyPayload };
+
+bool SameFloat(float a, float b, Nans nans) {
+  const auto computed_nan = [](float v) {
+    return v != v && std::bit_cast<uint32_t>(v) != kUnwrittenBits;
+  };
+  if (nans == Nans::kAnyPayload && computed_nan(a) && computed_nan(b)) return true;
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+void ExpectSameFloats(const std::vector<float>& expected, const std::vector<float>& actual,
+                      Nans nans, const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size());
+  if (nans == Nans::kNone) {
+    if (std::memcmp(expected.data(), actual.data(), expected.size() * 4) == 0) return;
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_TRUE(SameFloat(expected[i], actual[i], nans))
+        << what << ": float " << i << " is " << actual[i] << ", the CPU gives " << expected[i];
+  }
+}
+
+void ExpectSameAnswer(const ExpertFfnAnswer& expected, const ExpertFfnAnswer& actual, Nans nans,
+                      const std::string& what) {
+  ExpectSameFloats(expected.h.scale, actual.h.scale, nans, what + " scales of h");
+  EXPECT_EQ(expected.h.q, actual.h.q) << what;
+  EXPECT_EQ(expected.h.sum16, actual.h.sum16) << what;
+  ExpectSameFloats(expected.y, actual.y, nans, what + " y");
+}
+
+bool HasNan(const ExpertFfnAnswer& answer) {
+  return std::any_of(answer.y.begin(), answer.y.end(), [](float v) {
+    return v != v && std::bit_cast<uint32_t>(v) != kUnwrittenBits;
+  });
+}
+
+// Rows of x of every kind: wild magnitudes, one that is all zero, one that is almost all zero.
+std::vector<float> WindowRows(Prng* prng, uint32_t rows, uint32_t hidden) {
+  std::vector<float> x = WildFloats(prng, size_t{rows} * hidden);
+  if (rows > 1) std::fill_n(&x[hidden], hidden, 0.0f);
+  if (rows > 2) {
+    std::fill_n(&x[size_t{2} * hidden], hidden, -0.0f);
+    x[size_t{2} * hidden + hidden / 2] = 3.0f;
+  }
+  return x;
+}
+
+struct Shape {
+  uint32_t hidden;
+  uint32_t width;
+};
+// One segment and several, a last segment that is short, a last block of h of 16 values, blocks of
+// threads that are not full.
+constexpr Shape kShapes[] = {{16, 16},  {64, 32},   {32, 48},   {320, 48},   {336, 16},  {256, 64},
+                             {80, 336}, {1280, 96}, {976, 304}, {2560, 640}, {5120, 112}};
+
+// `rows_max` rows for some experts, fewer for others.
+ExpertFfnCase CaseOf(Prng* prng, Shape shape, uint32_t rows_max, uint32_t items) {
+  const ExpertLayout layout = {ExpertFormat::kNvfp4, shape.hidden, shape.width};
+  const uint32_t window_rows = kExpertRowsMax;
+  ExpertFfnCase c(
+      layout, Quantized(WindowRows(prng, window_rows, shape.hidden), window_rows, shape.hidden));
+  for (uint32_t i = 0; i < items; ++i) {
+    const auto rows = i == 0 ? rows_max : 1 + static_cast<uint32_t>(prng->Below(rows_max));
+    c.AddItem(prng, ExpertBlob::Random(prng, ExpertFormat::kNvfp4, shape.hidden, shape.width),
+              rows);
+  }
+  c.Finish(prng);
+  return c;
+}
+
+TEST_F(ExpertFfn, SameBitsAsEveryCpuRowAtOneToEightRows) {
+  Prng prng(501);
+  for (const Shape& shape : kShapes) {
+    for (uint32_t rows = 1; rows <= kExpertRowsMax; ++rows) {
+      const bool large = shape.hidden * shape.width > 500'000;
+      const ExpertFfnCase c = CaseOf(&prng, shape, rows, large ? 3 : 5);
+      ExpertFfnAnswer actual(c);
+      ASSERT_NO_FATAL_FAILURE(RunOnGpu(c, &actual));
+      EXPECT_FALSE(HasNan(actual));
+      for (const CpuKernels* kernels : SupportedKernels()) {
+        ExpectSameAnswer(AnswerOfCpu(c, *kernels), actual, Nans::kNone,
+                         absl::StrCat("hidden ", shape.hidden, " width ", shape.width, " rows ",
+                                      rows, " against ", ToAbsl(IsaName(kernels->isa))));
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(ExpertFfn, EveryScaleCodeAndEveryPairOfCodes) {
+  // Scale codes go round through 0 to 0x7E, subnormal ones among them, and code bytes through all
+  // 256: every value meets every place of a sub-block.
+  Prng prng(502);
+  const uint32_t hidden = 640;
+  const uint32_t width = 128;
+  ExpertBlob blob(ExpertFormat::kNvfp4, hidden, width);
+  uint32_t scale = 0;
+  uint32_t code = 0;
+  for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
+    const ExpertLayout& layout = blob.layout();
+    for (uint32_t n = 0; n < layout.rows(p); ++n) {
+      for (uint32_t k = 0; k < layout.cols(p); ++k) {
+        blob.SetCode(p, n, k, (code >> (k % 8 < 4 ? 0 : 4)) & 15);
+        code = k % 8 == 7 ? (code + 1) % 256 : code;
+      }
+      for (uint32_t b = 0; b < layout.cols(p) / 16; ++b, ++scale) {
+        blob.SetScaleCode(p, n, b, static_cast<uint8_t>(scale % 127));
+      }
+    }
+    blob.SetTrailer(p, 0, p == Projection::kDown ? 0x1p-130f : 0.001f);  // subnormal outputs too
+  }
+  ExpertFfnCase c(blob.layout(), Quantized(RandomFloats(&prng, 4 * hidden, 1), 4, hidden));
+  c.AddItem(&prng, blob, 4);
+  c.Finish(&prng);
+  ExpertFfnAnswer actual(c);
+  ASSERT_NO_FATAL_FAILURE(RunOnGpu(c, &actual));
+  for (const CpuKernels* kernels : SupportedKernels()) {
+    ExpectSameAnswer(AnswerOfCpu(c, *kernels), actual, Nans::kNone, "codes");
+  }
+}
+
+TEST_F(ExpertFfn, ActivationsAtTheEndsOfTheirRange) {
+  // Subnormal rows, where q reaches its bound; rows that overflow; infinities and NaNs, which mark
+  // what depends on them on both sides.
+  Prng prng(503);
+  const uint32_t hidden = 640;
+  const uint32_t width = 96;
+  std::vector<float> x = RandomFloats(&prng, 8 * hidden, 1);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (uint32_t k = 0; k < hidden; ++k) {
+    x[0 * hidden + k] *= 1e-44f;
+    x[1 * hidden + k] *= 1e-38f;
+    x[2 * hidden + k] = k % 2 == 0 ? 127.0f : -127.0f;
+    x[3 * hidden + k] = x[3 * hidden + k] > 0 ? 3e38f : -3e38f;
+    x[4 * hidden + k] *= 1e36f;
+    x[7 * hidden + k] *= 1e20f;
+  }
+  x[5 * hidden + 17] = std::numeric_limits<float>::quiet_NaN();
+  x[6 * hidden + 333] = -kInfinity;
+  const ExpertLayout layout = {ExpertFormat::kNvfp4, hidden, width};
+  ExpertFfnCase c(layout, Quantized(x, 8, hidden));
+  for (const uint32_t rows : {8u, 8u, 8u, 3u}) {
+    c.AddItem(&prng, ExpertBlob::Random(&prng, ExpertFormat::kNvfp4, hidden, width), rows);
+  }
+  c.Finish(&prng);
+  ExpertFfnAnswer actual(c);
+  ASSERT_NO_FATAL_FAILURE(RunOnGpu(c, &actual));
+  EXPECT_TRUE(HasNan(actual));
+  for (const CpuKernels* kernels : SupportedKernels()) {
+    ExpectSameAnswer(AnswerOfCpu(c, *kernels), actual, Nans::kAnyPayload, "ends");
+  }
+}
+
+TEST_F(ExpertFfn, GatesAcrossTheWholeRangeOfExp) {
+  // Multipliers that spread the gate over -300 to 300: both ends of the clamp and all between.
+  Prng prng(504);
+  const uint32_t hidden = 320;
+  const uint32_t width = 640;
+  const ExpertLayout layout = {ExpertFormat::kNvfp4, hidden, width};
+  ExpertFfnCase c(layout, Quantized(RandomFloats(&prng, 8 * hidden, 1), 8, hidden));
+  for (int i = 0; i < 12; ++i) {
+    ExpertBlob blob = ExpertBlob::Random(&prng, ExpertFormat::kNvfp4, hidden, width);
+    blob.SetTrailer(Projection::kGate, 0, std::ldexp(1.0f, i - 9));
+    c.AddItem(&prng, std::move(blob), 8);
+  }
+  c.Finish(&prng);
+  ExpertFfnAnswer actual(c);
+  ASSERT_NO_FATAL_FAILURE(RunOnGpu(c, &actual));
+  for (const CpuKernels* kernels : SupportedKernels()) {
+    ExpectSameAnswer(AnswerOfCpu(c, *kernels), actual, Nans::kNone, "gates");
+  }
+}
+
+TEST_F(ExpertFfn, TheRowsOfAnExpertDoNotDependOnEachOther) {
+  // One row computed alone has the bits that it has among eight.
+  Prng prng(505);
+  const Shape shape = {2560, 64};
+  const ExpertFfnCase together = CaseOf(&prng, shape, 8, 1);
+  ExpertFfnAnswer all(together);
+  ASSERT_NO_FATAL_FAILURE(RunOnGpu(together, &all));
+  for (uint32_t t = 0; t < 8; ++t) {
+    ExpertFfnCase alone(together.layout, together.x);
+    alone.AddItem(&prng, together.blobs[0], 1);
+    alone.Finish(&prng);
+    alone.entries[0] = {together.entries[t].x_row, 0};
+    ExpertFfnAnswer one(alone);
+    ASSERT_NO_FATAL_FAILURE(RunOnGpu(alone, &one));
+    const size_t row = size_t{together.entries[t].y_row} * together.y_stride;
+    EXPECT_EQ(std::memcmp(&one.y[kGuardFloats], &all.y[kGuardFloats + row], shape.hidden * 4), 0)
+        << t;
+  }
+}
+
+}  // namespace
+}  // namespace hearth
