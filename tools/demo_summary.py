@@ -25,7 +25,7 @@ def main():
     seconds = timings["decode_sec"]
     floor = timings["decode_bytes"] / timings["read_bytes_per_sec"]
     print(f"bytes       {timings['decode_bytes'] / 1e6:,.1f} MB read by decoding: "
-          f"{floor * 1e3:.1f} ms at the {timings['read_bytes_per_sec'] / 1e9:.1f} GB/s measured here; "
+          f"{floor * 1e3:.1f} ms at the {timings['read_bytes_per_sec'] / 1e9:.1f} GB/s measured; "
           f"took {seconds * 1e3:.1f} ms, {seconds / floor:.1f} x that floor")
 
 

@@ -1,5 +1,5 @@
-// The table of CPU kernels: one row per instruction set, chosen once by the program and passed down. A
-// kernel is a pure function of its Args: no allocation, lock, log, thread or global.
+// The table of CPU kernels: one row per instruction set, chosen once by the program and passed
+// down. A kernel is a pure function of its Args: no allocation, lock, log, thread or global.
 #pragma once
 
 #include <span>
@@ -17,7 +17,7 @@ namespace hearth {
 
 template <class Fn>
 struct Required {  // no default constructor: a row that forgets a kernel does not compile
-  constexpr Required(Fn f) : fn(f) {}     // NOLINT: implicit on purpose
+  constexpr Required(Fn f) : fn(f) {}           // NOLINT: implicit on purpose
   constexpr operator Fn() const { return fn; }  // NOLINT
   Fn fn;
 };

@@ -1,7 +1,7 @@
 // fp32 activations as int8, in blocks of 32 values (canonical arithmetic: pack/FORMAT.md).
-//   s = max|x| / 127 over the block; q = round-half-to-even(x / s), at most 127 in magnitude (the bound
-//   matters for subnormal s only); s == 0 gives q = 0. A NaN or infinity in the block gives such an s, and
-//   so marks every output that depends on it.
+//   s = max|x| / 127 over the block; q = round-half-to-even(x / s), at most 127 in magnitude (the
+//   bound matters for subnormal s only); s == 0 gives q = 0. A NaN or infinity in the block gives
+//   such an s, and so marks every output that depends on it.
 // A last block may be shorter; its missing values count as zero.
 #pragma once
 
@@ -35,7 +35,7 @@ struct QuantizeRowsArgs {
   uint32_t x_stride = 0;     // elements, >= cols
   uint32_t rows = 0;
   uint32_t cols = 0;
-  int8_t* q = nullptr;       // as QuantizedRows, written whole
+  int8_t* q = nullptr;  // as QuantizedRows, written whole
   float* scale = nullptr;
   int32_t* sum16 = nullptr;
 };

@@ -1,13 +1,15 @@
-// One routed expert over the rows of a window that chose it. Blob layouts: pack/format/expert_layout.h.
-// Canonical arithmetic: the same bits from every instruction set and, later, from the GPU.
+// One routed expert over the rows of a window that chose it. Blob layouts:
+// pack/format/expert_layout.h. Canonical arithmetic: the same bits from every instruction set and,
+// later, from the GPU.
 //
-// A reduction of length K runs in segments of 320 values; each segment has one accumulator that starts at
-// zero; the total is segment 0, plus segment 1, plus segment 2, ... in order, by fp32 addition.
+// A reduction of length K runs in segments of 320 values; each segment has one accumulator that
+// starts at zero; the total is segment 0, plus segment 1, plus segment 2, ... in order, by fp32
+// addition.
 //   NVFP4: within a segment, sub-blocks of 16 in order:
 //       acc = fma(x_scale * w_scale, float(int32 dot of doubled codes and q), acc)
-//     where w_scale = E4M3 block scale / 2 (exact; the doubling is undone there; the bytes 0 to 0x7E,
-//     which is all that a pack may hold). The total is then
-//     multiplied by the projection's fp32 multiplier.
+//     where w_scale = E4M3 block scale / 2 (exact; the doubling is undone there; the bytes 0 to
+//     0x7E, which is all that a pack may hold). The total is then multiplied by the projection's
+//     fp32 multiplier.
 //   BF16, FP8, F32: w decoded to fp32 (FP8: code * block scale, one fp32 multiply); k in order:
 //       acc = fma(w, x, acc)
 #pragma once

@@ -1,6 +1,6 @@
-// Dense matrix times activation rows: y[t][n] = sum over k of w[n][k] * x[t][k], for any number of rows t.
-// Each output is a function of its own row and weights alone: the bits do not depend on how many rows or
-// bands one call covers, nor on the instruction set.
+// Dense matrix times activation rows: y[t][n] = sum over k of w[n][k] * x[t][k], for any number of
+// rows t. Each output is a function of its own row and weights alone: the bits do not depend on how
+// many rows or bands one call covers, nor on the instruction set.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace hearth {
 
-// w in MatrixFormat::kQ8 (pack/format/matrix_layout.h), x quantised. For each output, blocks b in order:
+// w in MatrixFormat::kQ8 (pack/format/matrix_layout.h), x quantised. For each output, blocks b in
+// order:
 //   acc = fma(w_scale[b] * x_scale[b], float(int32 dot of block b), acc), acc = 0 before
 struct MatmulQ8Args {
   const std::byte* w = nullptr;  // (out_rows padded to bands, x.cols)
@@ -22,8 +23,8 @@ struct MatmulQ8Args {
   uint32_t band_end = 0;
 };
 
-// w row-major fp32 or bf16. Sixteen accumulators, lane j over k = j, 16+j, 32+j, ... in order by fma; then
-// lanes j and j+8 are added, then j and j+4, j+2, j+1.
+// w row-major fp32 or bf16. Sixteen accumulators, lane j over k = j, 16+j, 32+j, ... in order by
+// fma; then lanes j and j+8 are added, then j and j+4, j+2, j+1.
 struct MatmulRowsArgs {
   const std::byte* w = nullptr;  // (out_rows, cols) fp32 or bf16
   const float* x = nullptr;      // (rows, cols), row stride x_stride

@@ -1,5 +1,5 @@
-// BuildPack from a directory: apart from build_pack.cc so that a build from any other Checkpoint needs no reader
-// of files.
+// BuildPack from a directory: apart from build_pack.cc so that a build from any other Checkpoint
+// needs no reader of files.
 #include <memory>
 
 #include "pack/convert/build_pack.h"

@@ -20,9 +20,9 @@ namespace {
 constexpr uint64_t kChunkValues = 1u << 20;  // 4 MiB of fp32
 constexpr uint32_t kQ8RowsMin = 32;
 constexpr std::array<std::string_view, 12> kNeverQ8 = {
-    "embed_tokens", "gate",          "shared_expert_gate", "block_inject_weight",
-    "in_proj_a",    "in_proj_b",     "index_qk_proj",      "conv1d",
-    "k_proj",       "v_proj",        "key_proj",           "value_proj"};
+    "embed_tokens", "gate",      "shared_expert_gate", "block_inject_weight",
+    "in_proj_a",    "in_proj_b", "index_qk_proj",      "conv1d",
+    "k_proj",       "v_proj",    "key_proj",           "value_proj"};
 
 // "layers.3.mlp.gate" -> "gate".
 std::string_view LastPart(std::string_view name) {

@@ -1,5 +1,5 @@
-// How the dense tensors of a checkpoint become those of a pack: which format each gets, and its rows in
-// pieces that are read and encoded on their own.
+// How the dense tensors of a checkpoint become those of a pack: which format each gets, and its
+// rows in pieces that are read and encoded on their own.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,8 @@ struct DenseChunk {
 // Whether a tensor is a convolution kernel, which is stored transposed: (taps, channels) in fp32.
 bool IsConvolution(const DenseInfo& info);
 
-// Formats: convolutions and vectors fp32, Q8TakesTensor() ones Q8 when `q8`, fp32 sources fp32, the rest BF16.
+// Formats: convolutions and vectors fp32, Q8TakesTensor() ones Q8 when `q8`, fp32 sources fp32, the
+// rest BF16.
 absl::StatusOr<DensePlan> PlanDense(std::span<const DenseInfo> infos, bool q8);
 
 // Thread-safe. Errors name the tensor.

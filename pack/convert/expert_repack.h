@@ -20,12 +20,13 @@ struct RepackStats {
   void Add(const RepackStats& other);
 };
 
-// Whether PackExpert offers it: the same format (bits are only moved), anything to NVFP4, NVFP4 to BF16.
+// Whether PackExpert offers it: the same format (bits are only moved), anything to NVFP4, NVFP4 to
+// BF16.
 bool CanRepack(ExpertFormat from, ExpertFormat to);
 
-// Writes the blob, blob.size() == layout.blob_bytes(), every byte of it. InvalidArgument when the shapes do
-// not fit; DataLoss names projection, row and column of a code or scale that is not a number. May use the
-// vectors of `source` as scratch.
+// Writes the blob, blob.size() == layout.blob_bytes(), every byte of it. InvalidArgument when the
+// shapes do not fit; DataLoss names projection, row and column of a code or scale that is not a
+// number. May use the vectors of `source` as scratch.
 absl::Status PackExpert(const ExpertLayout& layout, SourceExpert& source, std::span<std::byte> blob,
                         RepackStats& stats);
 

@@ -1,5 +1,5 @@
-// Makes items on all workers of a team and takes them in order on one, with a bounded number in memory:
-// while one bank of items is taken, the other is made.
+// Makes items on all workers of a team and takes them in order on one, with a bounded number in
+// memory: while one bank of items is taken, the other is made.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ inline uint32_t BatchCount(const WorkerTeam& team, uint64_t item_bytes) {
   return static_cast<uint32_t>(std::clamp<uint64_t>(fitting, 1, 2 * team.worker_count()));
 }
 
-// make(index, item) -> Status on any worker, items reused; take(index, item) -> Status in index order.
-// The first error in index order ends it; items after it may have been made, none is taken.
+// make(index, item) -> Status on any worker, items reused; take(index, item) -> Status in index
+// order. The first error in index order ends it; items after it may have been made, none is taken.
 template <class Item, class Make, class Take>
 absl::Status ForEachInOrder(WorkerTeam& team, uint64_t count, uint32_t batch_count, Make&& make,
                             Take&& take) {

@@ -1,5 +1,5 @@
-# Fails when an archive of instruction-set kernels defines weak symbols: the linker may pick such a symbol for
-# the whole program, and code for AVX would then run on processors without it.
+# Fails when an archive of instruction-set kernels defines weak symbols: the linker may pick such a
+# symbol for the whole program, and code for AVX would then run on processors without it.
 #   cmake -DNM=nm -DARCHIVES=a.a;b.a -P isa_symbols.cmake
 foreach(archive IN LISTS ARCHIVES)
   execute_process(COMMAND "${NM}" -C "${archive}" OUTPUT_VARIABLE symbols RESULT_VARIABLE result)

@@ -40,8 +40,9 @@ std::string FixedFile() {
   }
   return R"({"added_tokens":[{"id":260,"content":"<s>","single_word":false,"lstrip":false,)"
          R"("rstrip":false,"normalized":false,"special":true},{"id":261,"content":"<s>x",)"
-         R"("single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":false}],)"
-         R"("pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":)"
+         R"("single_word":false,"lstrip":false,"rstrip":false,"normalized":false,)"
+         R"("special":false}],"pre_tokenizer":{"type":"Sequence","pretokenizers":[)"
+         R"({"type":"Split","pattern":{"Regex":)"
          R"("(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?)"
          R"([^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},)"
          R"("behavior":"Isolated","invert":false},{"type":"ByteLevel","add_prefix_space":false,)"

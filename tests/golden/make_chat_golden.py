@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Renders tests/golden/chat/templates with Python's Jinja, set up as Hugging Face's apply_chat_template
-sets it up, for every conversation and option, and writes tests/golden/chat/<template>.json. The small
-templates of snippet_templates.json go, rendered without variables, to snippets.json.
-
+"""Renders tests/golden/chat/templates with Python's Jinja, set up as Hugging Face's
+apply_chat_template sets it up, for every conversation and option, and writes
+tests/golden/chat/<template>.json. The small templates of snippet_templates.json go, rendered
+without variables, to snippets.json.
     python3 tests/golden/make_chat_golden.py
 """
+
 import datetime
 import json
 import pathlib
@@ -16,14 +17,21 @@ import jinja2.sandbox
 HERE = pathlib.Path(__file__).resolve().parent / "chat"
 NOW = datetime.datetime(2026, 11, 5, 9, 7, 3)
 OPTIONS = {
-    "qwen_style": [{}, {"enable_thinking": False}, {"reasoning_effort": "low"}, {"reasoning_effort": "medium"},
-                   {"reasoning_effort": "extreme"}, {"preserve_thinking": False, "reasoning_effort": "medium"},
-                   {"add_vision_id": True, "add_generation_prompt": False}],
+    "qwen_style": [
+        {},
+        {"enable_thinking": False},
+        {"reasoning_effort": "low"},
+        {"reasoning_effort": "medium"},
+        {"reasoning_effort": "extreme"},
+        {"preserve_thinking": False, "reasoning_effort": "medium"},
+        {"add_vision_id": True, "add_generation_prompt": False},
+    ],
 }
 
 
 class Generation(jinja2.ext.Extension):
     """{% generation %}: prints its body, in a scope of its own."""
+
     tags = {"generation"}
 
     def parse(self, parser):
@@ -40,10 +48,13 @@ def environment():
         raise jinja2.exceptions.TemplateError(message)
 
     def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-        return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        return json.dumps(
+            x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
 
     env = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols]
+    )
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
     env.globals["strftime_now"] = lambda form: NOW.strftime(form)
@@ -74,13 +85,27 @@ def main():
         cases = []
         for conversation in conversations:
             for options in OPTIONS.get(name, [{}, {"add_generation_prompt": False}]):
-                variables = {"messages": conversation["messages"], "tools": conversation.get("tools"),
-                             "documents": None, "add_generation_prompt": True, "bos_token": "<s>",
-                             "eos_token": "</s>", **options}
-                cases.append({"conversation": conversation["name"], "options": options,
-                              **render(template, variables)})
-        text = json.dumps({"template": str(path.relative_to(HERE.parents[2])), "cases": cases},
-                          ensure_ascii=False, indent=0)
+                variables = {
+                    "messages": conversation["messages"],
+                    "tools": conversation.get("tools"),
+                    "documents": None,
+                    "add_generation_prompt": True,
+                    "bos_token": "<s>",
+                    "eos_token": "</s>",
+                    **options,
+                }
+                cases.append(
+                    {
+                        "conversation": conversation["name"],
+                        "options": options,
+                        **render(template, variables),
+                    }
+                )
+        text = json.dumps(
+            {"template": str(path.relative_to(HERE.parents[2])), "cases": cases},
+            ensure_ascii=False,
+            indent=0,
+        )
         (HERE / f"{name}.json").write_text(text + "\n")
     sources = json.loads((HERE / "snippet_templates.json").read_text())
     cases = [{"template": source, **render_source(source)} for source in sources]

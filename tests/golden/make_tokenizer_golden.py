@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/golden/tokenizer/*.json: texts with the ids that the package `tokenizers` gives.
 
-usage: make_tokenizer_golden.py [--eval DIR]     (needs `pip install tokenizers`; stated in the files)
-Each case has its text ("text", "hex" or "repeat": [unit, count]) and answers: for a list of variants
-(tests/oracle/tokenizer_texts.py) the ids, or, for long runs, their count and FNV-1a hash."""
+usage: make_tokenizer_golden.py [--eval DIR]   (needs `pip install tokenizers`; stated in the files)
+Each case has its text ("text", "hex" or "repeat": [unit, count]) and answers: for a list of
+variants (tests/oracle/tokenizer_texts.py) the ids, or, for long runs, their count and FNV-1a
+hash."""
 import argparse
 import json
 import pathlib
@@ -27,6 +28,7 @@ def fnv1a(ids):
 class Oracle:
     def __init__(self, base):
         from tokenizers import Tokenizer
+
         self.by_name = {}
         for name, (variant, mode) in texts.variants(base).items():
             if mode == "text":
@@ -41,23 +43,34 @@ class Oracle:
             same = [g for g in groups if g[0] == ids]
             same[0][1].append(name) if same else groups.append((ids, [name]))
         if hashed:
-            return [{"variants": names, "count": len(ids), "fnv1a": fnv1a(ids)}
-                    for ids, names in groups]
+            return [
+                {"variants": names, "count": len(ids), "fnv1a": fnv1a(ids)} for ids, names in groups
+            ]
         return [{"variants": names, "ids": ids} for ids, names in groups]
 
 
 def write(name, version, cases):
     path = ROOT / "tests/golden/tokenizer" / name
-    lines = ",\n".join(json.dumps(case, ensure_ascii=False, separators=(",", ":")) for case in cases)
-    path.write_text('{"made_by":"tests/golden/make_tokenizer_golden.py, tokenizers ' + version +
-                    '",\n"cases":[\n' + lines + "\n]}\n", encoding="utf-8")
+    lines = ",\n".join(
+        json.dumps(case, ensure_ascii=False, separators=(",", ":")) for case in cases
+    )
+    path.write_text(
+        '{"made_by":"tests/golden/make_tokenizer_golden.py, tokenizers '
+        + version
+        + '",\n"cases":[\n'
+        + lines
+        + "\n]}\n",
+        encoding="utf-8",
+    )
     print(f"{path.name}: {len(cases)} cases, {path.stat().st_size} bytes")
 
 
 def main():
     import tokenizers
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--eval", default="/work/shared/flashlet/eval")
     arguments = parser.parse_args()
     base = json.loads((ROOT / "profiles/flashlet/tokenizer.json").read_text(encoding="utf-8"))
@@ -67,13 +80,15 @@ def main():
 
     cases = []
     for path in sorted(pathlib.Path(arguments.eval).glob("*.txt")):
-        text = path.read_text(encoding="utf-8")[:EVAL_CHARACTERS.get(path.stem, 4000)]
+        text = path.read_text(encoding="utf-8")[: EVAL_CHARACTERS.get(path.stem, 4000)]
         answers = oracle.answers(text.encode(), ["flashlet", "qwen"])
         cases.append({"name": path.name, "text": text, "answers": answers})
     write("eval.json", version, cases)
 
-    cases = [{"name": f"edge {i}", "text": text, "answers": oracle.answers(text.encode(), every)}
-             for i, text in enumerate(texts.edge_texts())]
+    cases = [
+        {"name": f"edge {i}", "text": text, "answers": oracle.answers(text.encode(), every)}
+        for i, text in enumerate(texts.edge_texts())
+    ]
     write("edge.json", version, cases)
 
     rng = texts.new_rng(20)
@@ -96,7 +111,9 @@ def main():
     cases = []
     for unit, count in texts.run_texts():
         answers = oracle.answers((unit * count).encode(), ["flashlet", "qwen"], hashed=True)
-        cases.append({"name": f"{count} times {unit!a}", "repeat": [unit, count], "answers": answers})
+        cases.append(
+            {"name": f"{count} times {unit!a}", "repeat": [unit, count], "answers": answers}
+        )
     write("runs.json", version, cases)
     return 0
 

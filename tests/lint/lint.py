@@ -77,7 +77,7 @@ def text_violations(path, text):
     if path.endswith(".md"):
         checks.append(("title", text_rules.check_markdown_title(text)))
     if path.endswith(".py"):
-        checks.append(("function-length", text_rules.check_python_functions(text)))
+        checks.append(("function-length", text_rules.check_python_functions(path, text)))
     if path.endswith(".py") or is_shell(path):
         checks.append(("purpose", text_rules.check_script_purpose(path, text)))
     if path.endswith(CPP):

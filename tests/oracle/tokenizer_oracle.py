@@ -4,9 +4,10 @@
 usage: tokenizer_oracle.py DUMP [--tokenizer FILE] [--eval DIR] [--strings COUNT] [--seed SEED]
                            [--variant NAME]...
 DUMP is the built tests/runtime/model/tokenizer/tokenizer_dump. Without the package it says so and
-succeeds. The texts: whole evaluation texts, COUNT random Unicode strings and COUNT random byte strings,
-long runs, and, once for each split pattern, every code point between letters, digits, spaces and
-quotation marks."""
+succeeds. The texts: whole evaluation texts, COUNT random Unicode strings and COUNT random byte
+strings, long runs, and, once for each split pattern, every code point between letters, digits,
+spaces and quotation marks."""
+
 import argparse
 import json
 import pathlib
@@ -22,9 +23,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 def every_code_point():
     points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
     for begin in range(0, len(points), 64):
-        group = [chr(c) for c in points[begin:begin + 64]]
+        group = [chr(c) for c in points[begin : begin + 64]]
         yield "".join(group)
-        yield "".join("a" + c + "b1" + c + " " + c + " '" + c + "q\u0323" + c + "\u0301" for c in group)
+        yield "".join(
+            "a" + c + "b1" + c + " " + c + " '" + c + "q\u0323" + c + "\u0301" for c in group
+        )
 
 
 def all_texts(arguments):
@@ -48,6 +51,7 @@ def all_texts(arguments):
 
 def compare(name, variant, mode, inputs, dump):
     from tokenizers import Tokenizer
+
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(variant, file)
         file.flush()
@@ -71,7 +75,8 @@ def compare(name, variant, mode, inputs, dump):
         text = data.decode("utf-8", errors="replace")
         want = oracle.encode(text, add_special_tokens=False).ids
         same = got["ids"] == want
-        # The reference decodes an added token through the byte alphabet too; Hearth gives its content.
+        # The reference decodes an added token through the byte alphabet too; Hearth gives its
+        # content.
         if not mapped_contents:
             whole = oracle.decode(want, skip_special_tokens=False)
             plain = oracle.decode(want, skip_special_tokens=True)
@@ -81,13 +86,16 @@ def compare(name, variant, mode, inputs, dump):
         if not same:
             wrong += 1
             if wrong <= 3:
-                print(f"{name}: {label}: {text[:80]!a}\n  want {want[:40]}\n  got  {got['ids'][:40]}")
+                print(
+                    f"{name}: {label}: {text[:80]!a}\n  want {want[:40]}\n  got  {got['ids'][:40]}"
+                )
     return wrong
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dump")
     parser.add_argument("--tokenizer", default=str(ROOT / "profiles/flashlet/tokenizer.json"))
     parser.add_argument("--eval", default="/work/shared/flashlet/eval")
@@ -112,8 +120,11 @@ def main():
         if name.startswith("whole"):  # one piece of a long text takes the reference minutes
             chosen = [i for i in chosen if len(i[1]) < 3000]
         wrong = compare(name, variant, mode, chosen, arguments.dump)
-        print(f"{name}: {len(chosen)} texts, {wrong} differences (tokenizers {tokenizers.__version__})",
-              flush=True)
+        print(
+            f"{name}: {len(chosen)} texts, {wrong} differences "
+            f"(tokenizers {tokenizers.__version__})",
+            flush=True,
+        )
         total += wrong
     return 1 if total else 0
 

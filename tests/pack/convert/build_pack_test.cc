@@ -1,6 +1,7 @@
 // BuildPack: what it writes opens, holds what the source held, is the same twice, and leaves
 // nothing behind when it does not finish. Sources are synthetic, so that every value can be asked
-// for again.
+// for again. Every byte goes through pack/writer/container_writers.cc and
+// pack/writer/hashed_file.cc.
 #include "pack/convert/build_pack.h"
 
 #include <sys/stat.h>

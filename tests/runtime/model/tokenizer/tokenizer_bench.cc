@@ -45,8 +45,9 @@ void EncodeText(benchmark::State& state, const std::string& name, const std::str
 }
 
 void SplitText(benchmark::State& state, const std::string& name) {
-  const absl::StatusOr<Splitter> splitter = Splitter::Create(
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
+  const absl::StatusOr<Splitter> splitter =
+      Splitter::Create(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
+                       R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)");
   HEARTH_CHECK(splitter.ok());
   const std::string text = TextOf(name);
   if (text.empty()) return state.SkipWithError("no evaluation text on this machine");
