@@ -1,5 +1,6 @@
 """hearth run and hearth score as a user has them: packs the shipped model, then checks the JSON
-that scripts read, the golden continuation, that drafting changes nothing, and every way to be refused.
+that scripts read, the golden continuation, that drafting changes nothing, and every way to be
+refused.
 
 usage: run_score_test.py HEARTH_BINARY SOURCE_DIR
 """
