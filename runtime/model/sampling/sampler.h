@@ -1,15 +1,17 @@
 // Chooses one token from a row of logits. The steps, in this order, each over what the former left:
-//   1 logit bias           logit += bias
-//   2 repetition penalty   for each token of prompt or output: logit > 0 ? logit / r : logit * r
-//   3 frequency, presence  for each token of the output: logit -= frequency * occurrences +
-//   presence 4 min_tokens           stop tokens get -inf while the output is shorter 5 temperature
-//   weight = exp((logit - largest logit) / temperature); 0: step 5a 6 top_k                keeps
-//   the k largest 7 top_p                keeps the shortest run of the largest whose probability,
-//   among those that
-//                          top_k kept, reaches top_p; at least one
-//   8 min_p                keeps those of at least min_p times the largest probability
-//   9 the draw             token at which the running sum of probabilities passes the random number
-//   5a greedy              the largest logit; nothing after
+//   1  logit bias: logit += bias
+//   2  repetition penalty, for each token of prompt or output:
+//      logit > 0 ? logit / r : logit * r
+//   3  frequency and presence, for each token of the output:
+//      logit -= frequency * occurrences + presence
+//   4  min_tokens: stop tokens get -inf while the output is shorter
+//   5  temperature: weight = exp((logit - largest logit) / temperature); 0 is greedy: the largest
+//      logit, and nothing after
+//   6  top_k keeps the k largest
+//   7  top_p keeps the shortest run of the largest whose probability, among those that top_k kept,
+//      reaches top_p; at least one
+//   8  min_p keeps those of at least min_p times the largest probability
+//   9  the draw: the token at which the running sum of probabilities passes the random number
 // Of equal logits the lower id is the larger. Weights and sums are double; weights below 2^-1021 of
 // the largest are zero. Results are the same bits on every processor.
 //
