@@ -55,7 +55,7 @@ struct BuildReport {
 
 // Whether --dense q8_0 narrows this tensor: a projection of at least 32 rows whose columns are
 // whole blocks, and not one of the small or sensitive ones (embedding, router, gates, injections,
-// indexer, convolutions).
+// indexer, convolutions, keys and values of attention and of the n-gram table).
 bool Q8TakesTensor(const DenseInfo& info);
 
 absl::StatusOr<BuildReport> BuildPack(const BuildOptions& options, const BuildProgressFn& progress);
