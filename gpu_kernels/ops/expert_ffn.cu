@@ -51,21 +51,25 @@ __device__ void StageRows(const KernelArgs& args, const DeviceRows& from, uint32
                           const RowOf& row_of, uint4* staged_q, BlockFactors* staged_blocks) {
   const uint32_t sub_blocks = args.cols / kNvfp4BlockValues;
   const uint32_t blocks = (args.cols + kActivationBlockValues - 1) / kActivationBlockValues;
-  for (uint32_t t = 0; t < kRows; ++t) {
-    const size_t row = t < rows ? row_of(t) : 0;
-    for (uint32_t b = threadIdx.x; b < sub_blocks; b += blockDim.x) {
+  const uint32_t row_lines = args.segments * kStagedSegmentLines;
+  size_t first_block[kRows];
+#pragma unroll
+  for (int t = 0; t < kRows; ++t) first_block[t] = t < rows ? row_of(t) * blocks : 0;
+  for (uint32_t b = threadIdx.x; b < sub_blocks; b += blockDim.x) {
+    const uint32_t line = b / kSegmentSubBlocks * kStagedSegmentLines + b % kSegmentSubBlocks;
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) {
       uint4 q = {0, 0, 0, 0};
       BlockFactors factors = {kIntegerFloatBits, 0.0f};
       if (t < rows) {
-        const uint4 plain = reinterpret_cast<const uint4*>(from.q)[row * blocks * 2 + b];
+        const uint4 plain = reinterpret_cast<const uint4*>(from.q)[first_block[t] * 2 + b];
         const uint2 low = ReorderActivations(plain.x, plain.y);
         const uint2 high = ReorderActivations(plain.z, plain.w);
         q = {low.x, low.y, high.x, high.y};
-        factors.dot_start = kIntegerFloatBits - kNvfp4Offset * from.sum16[row * blocks * 2 + b];
-        factors.scale = from.scale[row * blocks + b / 2];
+        factors.dot_start = kIntegerFloatBits - kNvfp4Offset * from.sum16[first_block[t] * 2 + b];
+        factors.scale = from.scale[first_block[t] + b / 2];
       }
-      const uint32_t line = b / kSegmentSubBlocks * kStagedSegmentLines + b % kSegmentSubBlocks;
-      staged_q[t * args.segments * kStagedSegmentLines + line] = q;
+      staged_q[t * row_lines + line] = q;
       staged_blocks[t * sub_blocks + b] = factors;
     }
   }
@@ -116,43 +120,68 @@ __device__ inline void AddSubBlock(const SubBlock& block, const uint4* q, uint32
   }
 }
 
-// The sums of all units of the block, into shared memory over the staged rows.
+// One segment of one band of one projection: the share of four lanes. The first sub-blocks are
+// asked for before the rows of x are staged, so that both waits are one.
 template <int kRows>
-__device__ void ReduceSegments(const KernelArgs& args, const std::byte* blob, uint32_t projections,
-                               const uint4* staged_q, const BlockFactors* staged_blocks,
-                               float4* segment_sums) {
-  const uint32_t unit = threadIdx.x / kLanesPerUnit;
-  const uint32_t lane = threadIdx.x % kLanesPerUnit;
-  const uint32_t segment = unit % args.segments;
-  const uint32_t projection = unit / args.segments % projections;
-  const uint32_t band_in_block = unit / args.segments / projections;
-  const uint32_t band = blockIdx.x * args.bands_per_block + band_in_block;
-  const bool works = band_in_block < args.bands_per_block && band < args.band_count;
-  SegmentSums<kRows> sums = {};
-  if (works) {
-    const uint32_t sub_blocks = args.cols / kNvfp4BlockValues;
-    const uint32_t first = segment * kSegmentSubBlocks;
-    const uint32_t count = min(kSegmentSubBlocks, sub_blocks - first);
+struct Unit {
+  static constexpr uint32_t kAhead = kRows <= 2 ? 4 : 2;  // sub-blocks; bounded by the registers
+
+  uint32_t index = 0;
+  uint32_t lane = 0;
+  uint32_t first = 0;  // sub-block of the row
+  uint32_t count = 0;  // of sub-blocks; zero: this lane has no share
+  const uint4* codes = nullptr;
+  const uint32_t* scales = nullptr;
+  SubBlock ahead[kAhead];
+
+  __device__ Unit(const KernelArgs& args, const std::byte* blob, uint32_t projections)
+      : index(threadIdx.x / kLanesPerUnit), lane(threadIdx.x % kLanesPerUnit) {
+    const uint32_t projection = index / args.segments % projections;
+    const uint32_t band_in_block = index / args.segments / projections;
+    const uint32_t band = blockIdx.x * args.bands_per_block + band_in_block;
+    if (band_in_block >= args.bands_per_block || band >= args.band_count) return;
+    first = index % args.segments * kSegmentSubBlocks;
+    count = min(kSegmentSubBlocks, args.cols / kNvfp4BlockValues - first);
     const std::byte* bytes =
         blob + args.projection_offset_bytes[projection] + band * args.band_bytes;
-    const uint4* codes = reinterpret_cast<const uint4*>(bytes) + first * kSubBlockLines + lane;
-    const uint32_t* scales =
-        reinterpret_cast<const uint32_t*>(bytes + size_t{args.cols} * 8) + first * 4 + lane;
-    const uint4* q = staged_q + segment * kStagedSegmentLines;
-    SubBlock next = LoadSubBlock(codes, scales, 0);
-    for (uint32_t b = 0; b < count; ++b) {
-      const SubBlock block = next;
-      if (b + 1 < count) next = LoadSubBlock(codes, scales, b + 1);
-      AddSubBlock<kRows>(block, q + b, args.segments * kStagedSegmentLines,
-                         staged_blocks + first + b, sub_blocks, &sums);
+    codes = reinterpret_cast<const uint4*>(bytes) + first * kSubBlockLines + lane;
+    scales = reinterpret_cast<const uint32_t*>(bytes + size_t{args.cols} * 8) + first * 4 + lane;
+#pragma unroll
+    for (uint32_t b = 0; b < kAhead; ++b) {
+      if (b < count) ahead[b] = LoadSubBlock(codes, scales, b);
+    }
+  }
+};
+
+// The sums of all units of the block, into shared memory over the staged rows.
+template <int kRows>
+__device__ void ReduceSegments(const KernelArgs& args, Unit<kRows>& unit, const uint4* staged_q,
+                               const BlockFactors* staged_blocks, float4* segment_sums) {
+  constexpr uint32_t kAhead = Unit<kRows>::kAhead;
+  const uint32_t sub_blocks = args.cols / kNvfp4BlockValues;
+  const uint4* q = staged_q + unit.first / kSegmentSubBlocks * kStagedSegmentLines;
+  const BlockFactors* factors = staged_blocks + unit.first;
+  SegmentSums<kRows> sums = {};
+  for (uint32_t begin = 0; begin < unit.count; begin += kAhead) {
+#pragma unroll
+    for (uint32_t i = 0; i < kAhead; ++i) {
+      const uint32_t b = begin + i;
+      if (b < unit.count) {
+        const SubBlock block = unit.ahead[i];
+        if (b + kAhead < unit.count) {
+          unit.ahead[i] = LoadSubBlock(unit.codes, unit.scales, b + kAhead);
+        }
+        AddSubBlock<kRows>(block, q + b, args.segments * kStagedSegmentLines, factors + b,
+                           sub_blocks, &sums);
+      }
     }
   }
   __syncthreads();  // all have read the staged rows
-  if (works) {
+  if (unit.count > 0) {
 #pragma unroll
     for (int t = 0; t < kRows; ++t) {
-      segment_sums[(unit * kRows + t) * kLanesPerUnit + lane] = {sums.of[t][0], sums.of[t][1],
-                                                                 sums.of[t][2], sums.of[t][3]};
+      segment_sums[(unit.index * kRows + t) * kLanesPerUnit + unit.lane] = {
+          sums.of[t][0], sums.of[t][1], sums.of[t][2], sums.of[t][3]};
     }
   }
   __syncthreads();
@@ -178,6 +207,7 @@ __device__ inline float MultiplierOf(const KernelArgs& args, const std::byte* bl
 template <int kRows>
 __device__ void GateUpBlock(const KernelArgs& args, const ExpertFfnItem& item, uint32_t rows,
                             uint4* shared) {
+  Unit<kRows> unit(args, item.blob, 2);
   auto* staged_blocks =
       reinterpret_cast<BlockFactors*>(shared + kRows * args.segments * kStagedSegmentLines);
   StageRows<kRows>(
@@ -185,8 +215,7 @@ __device__ void GateUpBlock(const KernelArgs& args, const ExpertFfnItem& item, u
       [&](uint32_t t) { return size_t{args.entries[item.entry_begin + t].x_row}; }, shared,
       staged_blocks);
   __syncthreads();
-  ReduceSegments<kRows>(args, item.blob, 2, shared, staged_blocks,
-                        reinterpret_cast<float4*>(shared));
+  ReduceSegments<kRows>(args, unit, shared, staged_blocks, reinterpret_cast<float4*>(shared));
 
   const auto* sums = reinterpret_cast<const float*>(shared);
   const float gate_multiplier = MultiplierOf(args, item.blob, 0);
@@ -201,11 +230,11 @@ __device__ void GateUpBlock(const KernelArgs& args, const ExpertFfnItem& item, u
     const bool valid = blockIdx.x * args.bands_per_block + band_in_block < args.band_count;
     float h = 0;
     if (valid) {
-      const uint32_t unit = band_in_block * 2 * args.segments;
+      const uint32_t gate_unit = band_in_block * 2 * args.segments;
       const float gate = __fmul_rn(
-          SumInOrder<kRows>(sums, unit, args.segments, t, lane % kBandRows), gate_multiplier);
+          SumInOrder<kRows>(sums, gate_unit, args.segments, t, lane % kBandRows), gate_multiplier);
       const float up = __fmul_rn(
-          SumInOrder<kRows>(sums, unit + args.segments, args.segments, t, lane % kBandRows),
+          SumInOrder<kRows>(sums, gate_unit + args.segments, args.segments, t, lane % kBandRows),
           up_multiplier);
       h = __fmul_rn(SiluOf(gate), up);
     }
@@ -222,14 +251,14 @@ __device__ void GateUpBlock(const KernelArgs& args, const ExpertFfnItem& item, u
 template <int kRows>
 __device__ void DownBlock(const KernelArgs& args, const ExpertFfnItem& item, uint32_t rows,
                           uint4* shared) {
+  Unit<kRows> unit(args, item.blob, 1);
   auto* staged_blocks =
       reinterpret_cast<BlockFactors*>(shared + kRows * args.segments * kStagedSegmentLines);
   StageRows<kRows>(
       args, args.h, rows, [&](uint32_t t) { return size_t{item.entry_begin + t}; }, shared,
       staged_blocks);
   __syncthreads();
-  ReduceSegments<kRows>(args, item.blob, 1, shared, staged_blocks,
-                        reinterpret_cast<float4*>(shared));
+  ReduceSegments<kRows>(args, unit, shared, staged_blocks, reinterpret_cast<float4*>(shared));
 
   const auto* sums = reinterpret_cast<const float*>(shared);
   const float multiplier = MultiplierOf(args, item.blob, 0);

@@ -14,5 +14,6 @@ Command PackVerifyCommand();
 Command PackInspectCommand();
 Command RunCommand();
 Command ScoreCommand();
+Command DevicesCommand();
 
 }  // namespace hearth::cli
