@@ -9,20 +9,22 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 architecture=${1:-90}
 build=build/gpu-check
 carry=build/gpu-carry
-cmake --preset cuda -B "$build" "-DCMAKE_CUDA_ARCHITECTURES=${architecture}-real" >"build/gpu-check.log"
-cmake --build "$build" --target gpu_kernels_test gpu_experts_bench hearth
-
+rm -rf "$carry"
 mkdir -p "$carry/lib"
-for program in tests/gpu_kernels/gpu_kernels_test tests/gpu_kernels/gpu_experts_bench tools/hearth/hearth; do
-  cp "$build/$program" "$carry/"
-  strip "$carry/$(basename "$program")"
+cmake --preset cuda -B "$build" "-DCMAKE_CUDA_ARCHITECTURES=${architecture}-real"
+cmake --build "$build" --target gpu_kernels_test gpu_experts_bench
+
+for program in gpu_kernels_test gpu_experts_bench; do
+  strip -o "$carry/$program" "$build/tests/gpu_kernels/$program"
   # The C library and its parts belong to the machine that runs the program.
-  ldd "$build/$program" | awk '/=> \// {print $3}' |
+  ldd "$carry/$program" | awk '/=> \// {print $3}' |
     grep -vE '/(libc|libm|libdl|libpthread|librt)\.so' |
     while read -r library; do cp -L "$library" "$carry/lib/"; done
 done
 du -sh "$carry"
-echo "carry $carry and run there:"
-echo "  LD_LIBRARY_PATH=$carry/lib $carry/gpu_kernels_test"
-echo "  LD_LIBRARY_PATH=$carry/lib $carry/gpu_experts_bench"
-echo "  LD_LIBRARY_PATH=$carry/lib $carry/hearth devices"
+echo "Carry $carry and run there:"
+echo "  export LD_LIBRARY_PATH=\$PWD/$carry/lib"
+echo "  $carry/gpu_kernels_test && $carry/gpu_experts_bench --benchmark_counters_tabular=true"
+echo "  for tool in memcheck racecheck; do"
+echo "    compute-sanitizer --tool \$tool --error-exitcode 1 $carry/gpu_kernels_test"
+echo "  done"

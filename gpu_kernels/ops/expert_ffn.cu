@@ -124,7 +124,9 @@ __device__ inline void AddSubBlock(const SubBlock& block, const uint4* q, uint32
 // asked for before the rows of x are staged, so that both waits are one.
 template <int kRows>
 struct Unit {
-  static constexpr uint32_t kAhead = kRows <= 2 ? 4 : 2;  // sub-blocks; bounded by the registers
+  // Sub-blocks; more of them cost registers and so resident warps. At four rows the second one
+  // does.
+  static constexpr uint32_t kAhead = kRows == 4 ? 1 : 2;
 
   uint32_t index = 0;
   uint32_t lane = 0;
