@@ -1,5 +1,6 @@
 // gpu_kernels/device: what there is, streams, memory and copies. Without CUDA every function says
-// so and names the remedy; without a GPU the list is empty and says why.
+// so and names the remedy (gpu_kernels/device/without_cuda.cc); without a GPU the list is empty and
+// says why.
 #include <cstring>
 #include <numeric>
 #include <type_traits>

@@ -51,6 +51,18 @@ class CliTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertTrue(done.stderr.startswith("hearth: unknown command 'frobnicate'"))
 
+    def test_devices_are_a_result_with_and_without_a_gpu(self):
+        done = hearth("devices")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()][:3],
+                         ["CPU", "RAM", "GPU"])
+        report = json.loads(hearth("devices", "--json", "--threads", "1").stdout)
+        self.assertEqual(report["cpu"]["isa"], report["cpu"]["isa_available"][0])
+        self.assertEqual(report["cpu"]["isa_available"][-1], "scalar")
+        self.assertEqual(report["cpu"]["threads"], 1)
+        self.assertGreater(report["cpu"]["read_bytes_per_sec"], 0)
+        self.assertEqual(report["gpus"] == [], report["no_gpus_reason"] is not None)
+
     def test_a_full_disk_is_a_failure(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([BINARY, "--version"], stdout=full, stderr=subprocess.PIPE,
