@@ -2,8 +2,8 @@
 // nothing that the linker may share with other objects is compiled for it.
 #pragma once
 
-// GCC 12 takes its own _mm512_undefined_ps() for a use of an uninitialised variable; here because the first
-// include of immintrin.h decides.
+// GCC 12 takes its own _mm512_undefined_ps() for a use of an uninitialised variable; here because
+// the first include of immintrin.h decides.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>

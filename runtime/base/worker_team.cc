@@ -11,9 +11,12 @@
 namespace hearth {
 namespace {
 
-// A decode step asks for a job every few microseconds; 20,000 pauses are about 0.3-1 ms on current
-// processors, long enough to stay awake between layers and short enough to park between requests.
-constexpr uint32_t kSpinsBeforePark = 20000;
+// A decode step asks for a job every few microseconds. Waiting is 2,000 pauses (40-100 us on
+// current processors), which bridges the gap between two jobs; then 500 offers of the processor to
+// whoever else wants it (about 0.3 ms when nobody does), which bridges the gap between two windows
+// and lets a worker without a core of its own run; after that a worker parks.
+constexpr uint32_t kPauses = 2000;
+constexpr uint32_t kYields = 500;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -23,9 +26,18 @@ void Pause() {
 #endif
 }
 
+// The `waits`-th wait in a row for something that another thread is about to do.
+void Wait(uint32_t waits) {
+  if (waits < kPauses) {
+    Pause();
+  } else {
+    std::this_thread::yield();
+  }
+}
+
 }  // namespace
 
-WorkerTeam::WorkerTeam(uint32_t worker_count) : worker_count_(worker_count) {
+WorkerTeam::WorkerTeam(uint32_t worker_count) : worker_count_(worker_count), shares_(worker_count) {
   HEARTH_CHECK(worker_count >= 1);
   threads_.reserve(worker_count - 1);
   for (uint32_t w = 1; w < worker_count; ++w) threads_.emplace_back([this, w] { WorkerMain(w); });
@@ -60,37 +72,46 @@ void WorkerTeam::Run(uint32_t count, uint32_t grain, RangeFn fn, void* context) 
     return;
   }
   pending_.store(worker_count_ - 1, std::memory_order_relaxed);
-  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  const uint64_t epoch = epoch_.fetch_add(1, std::memory_order_seq_cst) + 1;
   if (parked_.load(std::memory_order_seq_cst) > 0) {
     std::lock_guard lock(park_mutex_);  // pairs with the predicate check of a worker about to park
     wake_.notify_all();
   }
   RunShare(0);
-  for (uint32_t spins = 0; pending_.load(std::memory_order_acquire) != 0; ++spins) {
-    if (spins < kSpinsBeforePark) {
-      Pause();
-    } else {
-      std::this_thread::yield();  // more workers than free cores: let them run
-    }
+  for (uint32_t w = 1; w < worker_count_; ++w) {
+    if (!Claim(w, epoch)) continue;
+    RunShare(w);
+    pending_.fetch_sub(1, std::memory_order_relaxed);
   }
+  for (uint32_t waits = 0; pending_.load(std::memory_order_acquire) != 0; ++waits) Wait(waits);
+}
+
+bool WorkerTeam::Claim(uint32_t worker, uint64_t epoch) {
+  uint64_t before = epoch - 1;
+  return shares_[worker].claimed_epoch.compare_exchange_strong(before, epoch,
+                                                               std::memory_order_acq_rel);
 }
 
 void WorkerTeam::WorkerMain(uint32_t worker) {
   uint64_t seen = 0;
   for (;;) {
-    uint32_t spins = 0;
-    while (epoch_.load(std::memory_order_acquire) == seen && spins < kSpinsBeforePark) {
-      Pause();
-      ++spins;
+    uint64_t epoch = epoch_.load(std::memory_order_acquire);
+    for (uint32_t waits = 0; epoch == seen && waits < kPauses + kYields; ++waits) {
+      Wait(waits);
+      epoch = epoch_.load(std::memory_order_acquire);
     }
-    if (epoch_.load(std::memory_order_acquire) == seen) {
+    if (epoch == seen) {
       std::unique_lock lock(park_mutex_);
       parked_.fetch_add(1, std::memory_order_seq_cst);
-      wake_.wait(lock, [&] { return epoch_.load(std::memory_order_seq_cst) != seen; });
+      wake_.wait(lock, [&] {
+        epoch = epoch_.load(std::memory_order_seq_cst);
+        return epoch != seen;
+      });
       parked_.fetch_sub(1, std::memory_order_seq_cst);
     }
-    ++seen;
+    seen = epoch;
     if (stopping_.load(std::memory_order_acquire)) return;
+    if (!Claim(worker, epoch)) continue;
     RunShare(worker);
     pending_.fetch_sub(1, std::memory_order_release);
   }

@@ -49,7 +49,12 @@ class WorkerTeam {
   }
 
  private:
+  struct alignas(64) Share {
+    std::atomic<uint64_t> claimed_epoch{0};  // the last job whose share of this worker was taken
+  };
+
   void Run(uint32_t count, uint32_t grain, RangeFn fn, void* context);
+  bool Claim(uint32_t worker, uint64_t epoch);
   void RunShare(uint32_t worker) const;
   void WorkerMain(uint32_t worker);
 
@@ -63,15 +68,18 @@ class WorkerTeam {
   const uint32_t worker_count_;
   Job job_;  // written before epoch_ is raised, read after it is seen
 
-  // Ordering: Run() writes job_, then raises epoch_ (release); a worker sees the new epoch_
-  // (acquire), runs its share and lowers pending_ (release); Run() returns once it reads pending_
-  // == 0 (acquire).
+  // Ordering: Run() writes job_, then raises epoch_ (release). A thread that sees the new epoch_
+  // (acquire) may claim a share of it, from epoch - 1 to epoch, and only then reads job_; it lowers
+  // pending_ (release) when the share has run. Run() returns once it reads pending_ == 0 (acquire),
+  // so job_ is not written again while anyone reads it, and every share has been claimed once: a
+  // worker that wakes up late fails to claim.
   alignas(64) std::atomic<uint64_t> epoch_{0};
   alignas(64) std::atomic<uint32_t> pending_{0};
   alignas(64) std::atomic<uint32_t> parked_{0};
   std::mutex park_mutex_;
   std::condition_variable wake_;
   std::atomic<bool> stopping_{false};
+  std::vector<Share> shares_;
   std::vector<std::thread> threads_;
 };
 

@@ -32,12 +32,16 @@ function(hearth_library name)
   target_link_libraries(hearth_${name} PUBLIC hearth_flags ${ARG_DEPS} ${ARG_EXTERN})
 endfunction()
 
-# hearth_test(pack_format SRCS a_test.cc DEPS pack_format [LABELS slow])
+# hearth_test(pack_format SRCS a_test.cc DEPS pack_format [LABELS slow] [PROCESSORS 2])
 #   makes the executable pack_format_test and registers it with CTest, label "unit" by default.
+#   PROCESSORS: how many threads it keeps busy, so that CTest starts no other test beside it.
 function(hearth_test name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PROCESSORS" "SRCS;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_PROCESSORS)
+    set(ARG_PROCESSORS 1)
   endif()
   list(TRANSFORM ARG_DEPS PREPEND hearth_)
   add_executable(${name}_test ${ARG_SRCS})
@@ -45,7 +49,8 @@ function(hearth_test name)
     hearth_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE HEARTH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name}_test)
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 1200)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 1200
+    PROCESSORS ${ARG_PROCESSORS})
 endfunction()
 
 # hearth_benchmark(cpu_kernels SRCS a_bench.cc DEPS ...) makes the executable cpu_kernels_bench.

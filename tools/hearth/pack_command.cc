@@ -56,7 +56,7 @@ struct PackBuildConfig {
     v("from", from, "folder of the checkpoint: config.json and safetensors", {.metavar = "DIR"});
     v("out", out, "folder of the pack; it appears when the pack is complete", {.metavar = "DIR"});
     v("dense", dense, "format of the dense projections");
-    v("experts", experts, "format of the routed experts; source: as they are, nothing is lost");
+    v("experts", experts, "format of the routed experts; source: as they are");
     v("force", force, "replace a pack that is there already");
     v("workers", workers, "threads; 0: one per processor", {.minimum = 0, .maximum = kWorkersMax});
   }
