@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <new>
 #include <span>
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -210,7 +211,8 @@ TEST(Commands, EveryCommandIsDocumentedAndItsHelpFitsAScreen) {
   for (const Command& command : commands) {
     EXPECT_FALSE(command.text.summary.empty()) << command.text.name;
     EXPECT_LE(command.text.summary.size(), 60u) << command.text.name;
-    const std::vector<Field> fields = command.make()->Fields();
+    const std::unique_ptr<Invocation> invocation = command.make();  // what the fields point into
+    const std::vector<Field> fields = invocation->Fields();
     EXPECT_EQ(CheckFields(fields), absl::OkStatus()) << command.text.name;
     for (const char* taken : {"json", "help", "print_config"}) {
       EXPECT_EQ(FindField(fields, taken), nullptr) << command.text.name << " lists " << taken;
