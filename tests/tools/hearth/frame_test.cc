@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <span>
-#include <memory>
 #include <sstream>
 #include <stdexcept>
 #include <string>
