@@ -6,6 +6,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -72,7 +73,9 @@ std::vector<float> SourceValues(const Checkpoint& source, const DenseInfo& info)
 
 bool SameMatrix(const SourceMatrix& a, const SourceMatrix& b) {
   const auto same_floats = [](const std::vector<float>& x, const std::vector<float>& y) {
-    return x.size() == y.size() && std::memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](float u, float v) {
+      return std::bit_cast<uint32_t>(u) == std::bit_cast<uint32_t>(v);
+    });
   };
   return a.rows == b.rows && a.cols == b.cols && a.codes == b.codes && a.scales == b.scales &&
          std::bit_cast<uint32_t>(a.multiplier) == std::bit_cast<uint32_t>(b.multiplier) &&
