@@ -10,7 +10,9 @@ target_compile_options(hearth_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>
   # gcc 12 reports impossible overlaps inside std::string at -O3 (its bug 105651).
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU>>:-Wno-restrict>
-  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety>
+  # libstdc++ 12 calls its own deprecated std::get_temporary_buffer from std::stable_sort.
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:Clang>>:-Wthread-safety
+    -Wno-deprecated-declarations>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${HEARTH_WERROR}>>:-Werror>)
 if(HEARTH_SANITIZE)
   target_compile_options(hearth_flags INTERFACE
