@@ -7,21 +7,10 @@
 #include "cpu_kernels/scalar/exp.h"
 #include "cpu_kernels/scalar/kernels.h"
 #include "pack/format/float_codes.h"
+#include "runtime/base/load.h"
 
 namespace hearth::scalar {
 namespace {
-
-uint16_t LoadU16(const std::byte* p) {
-  uint16_t value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
-}
-
-float LoadF32(const std::byte* p) {
-  float value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
-}
 
 // Row `lane` of band `band` of one projection.
 struct WeightRow {
@@ -37,7 +26,7 @@ struct WeightRow {
     WeightRow row = {layout.format, layout.cols(p), lane, nullptr, nullptr, 1.0f};
     row.band = blob + layout.projection_offset_bytes(p) + band * layout.band_bytes(p);
     if (layout.format == ExpertFormat::kNvfp4) {
-      row.multiplier = LoadF32(blob + layout.scale_offset_bytes(p));
+      row.multiplier = Load<float>(blob + layout.scale_offset_bytes(p));
     } else if (layout.format == ExpertFormat::kFp8) {
       const size_t grid_cols = (row.cols + kFp8BlockValues - 1) / kFp8BlockValues;
       const size_t grid_row = (size_t{band} * kBandRows + lane) / kFp8BlockValues;
@@ -65,12 +54,12 @@ float WideWeight(const WeightRow& row, size_t k) {
   const size_t index = k * kBandRows + row.lane;
   switch (row.format) {
     case ExpertFormat::kBf16:
-      return DecodeBf16(LoadU16(row.band + index * 2));
+      return DecodeBf16(Load<uint16_t>(row.band + index * 2));
     case ExpertFormat::kF32:
-      return LoadF32(row.band + index * 4);
+      return Load<float>(row.band + index * 4);
     case ExpertFormat::kFp8:
       return DecodeE4m3(std::to_integer<uint8_t>(row.band[index])) *
-             LoadF32(row.grid + k / kFp8BlockValues * 4);
+             Load<float>(row.grid + k / kFp8BlockValues * 4);
     case ExpertFormat::kNvfp4:
       break;
   }

@@ -2,26 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "cpu_kernels/scalar/kernels.h"
 #include "pack/format/float_codes.h"
 #include "pack/format/matrix_layout.h"
+#include "runtime/base/load.h"
 
 namespace hearth::scalar {
 namespace {
-
-uint16_t LoadU16(const std::byte* p) {
-  uint16_t value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
-}
-
-float LoadF32(const std::byte* p) {
-  float value;
-  std::memcpy(&value, p, sizeof(value));
-  return value;
-}
 
 // Row `lane` of one Q8 band times one activation row.
 float DotQ8(const std::byte* band, uint32_t lane, uint32_t blocks, const int8_t* q,
@@ -36,7 +24,7 @@ float DotQ8(const std::byte* band, uint32_t lane, uint32_t blocks, const int8_t*
       const int32_t value = codes[line * 64 + size_t{lane} * 4 + k % 4] - 128;
       dot += value * q[b * kQ8BlockValues + k];
     }
-    const float w_scale = DecodeFp16(LoadU16(scales + (b * kBandRows + lane) * 2));
+    const float w_scale = DecodeFp16(Load<uint16_t>(scales + (b * kBandRows + lane) * 2));
     acc = std::fma(w_scale * x_scale[b], static_cast<float>(dot), acc);
   }
   return acc;
@@ -74,7 +62,7 @@ void MatmulBf16(const MatmulRowsArgs& args) {
     const float* x = args.x + t * args.x_stride;
     for (size_t n = args.row_begin; n < args.row_end; ++n) {
       const std::byte* w = args.w + n * args.cols * 2;
-      const auto weight = [w](size_t k) { return DecodeBf16(LoadU16(w + k * 2)); };
+      const auto weight = [w](size_t k) { return DecodeBf16(Load<uint16_t>(w + k * 2)); };
       args.y[t * args.y_stride + n] = DotSixteenLanes(weight, x, args.cols);
     }
   }
@@ -85,7 +73,7 @@ void MatmulF32(const MatmulRowsArgs& args) {
     const float* x = args.x + t * args.x_stride;
     for (size_t n = args.row_begin; n < args.row_end; ++n) {
       const std::byte* w = args.w + n * args.cols * 4;
-      const auto weight = [w](size_t k) { return LoadF32(w + k * 4); };
+      const auto weight = [w](size_t k) { return Load<float>(w + k * 4); };
       args.y[t * args.y_stride + n] = DotSixteenLanes(weight, x, args.cols);
     }
   }

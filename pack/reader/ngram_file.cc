@@ -1,6 +1,5 @@
 // ngram.bin: opening, rows by id, the whole table.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -11,22 +10,11 @@
 #include "pack/reader/pack.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
+#include "runtime/base/load.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
 namespace {
-
-uint16_t LoadU16(const std::byte* p) {
-  uint16_t v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
-}
-
-float LoadF32(const std::byte* p) {
-  float v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
-}
 
 uint8_t LoadU8(const std::byte* p) { return std::to_integer<uint8_t>(*p); }
 
@@ -35,13 +23,14 @@ void DecodeRow(const NgramDirectory& table, const std::byte* row, std::span<floa
   const auto dim = static_cast<uint32_t>(out.size());
   switch (table.format) {
     case NgramRowFormat::kBf16:
-      for (uint32_t i = 0; i < dim; ++i) out[i] = DecodeBf16(LoadU16(row + 2 * i)) * table.scale;
+      for (uint32_t i = 0; i < dim; ++i)
+        out[i] = DecodeBf16(Load<uint16_t>(row + 2 * i)) * table.scale;
       return;
     case NgramRowFormat::kFp8:
       for (uint32_t i = 0; i < dim; ++i) out[i] = DecodeE4m3(LoadU8(row + i)) * table.scale;
       return;
     case NgramRowFormat::kF32:
-      for (uint32_t i = 0; i < dim; ++i) out[i] = LoadF32(row + 4 * i) * table.scale;
+      for (uint32_t i = 0; i < dim; ++i) out[i] = Load<float>(row + 4 * i) * table.scale;
       return;
     case NgramRowFormat::kNvfp4: {
       const std::byte* scales = row + dim / 2;

@@ -1,6 +1,5 @@
 #include "runtime/model/weights.h"
 
-#include <cstring>
 #include <unordered_map>
 
 #include "absl/status/status.h"
@@ -8,6 +7,7 @@
 
 #include "pack/format/float_codes.h"
 #include "runtime/base/check.h"
+#include "runtime/base/load.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 
@@ -198,8 +198,8 @@ void DecodeQ8Matrix(const MatrixView& q8, std::span<float> out) {
     const uint32_t lane = row % kBandRows;
     const std::byte* scales = band + size_t{blocks} * kQ8BlockValues * kBandRows;
     for (uint32_t k = 0; k < q8.cols; ++k) {
-      uint16_t scale;
-      std::memcpy(&scale, scales + (size_t{k / kQ8BlockValues} * kBandRows + lane) * 2, 2);
+      const auto scale =
+          Load<uint16_t>(scales + (size_t{k / kQ8BlockValues} * kBandRows + lane) * 2);
       const auto code = static_cast<int>(band[size_t{k / 4} * 64 + lane * 4 + k % 4]);
       out[size_t{row} * q8.cols + k] = static_cast<float>(code - 128) * DecodeFp16(scale);
     }

@@ -11,6 +11,7 @@
 #include "runtime/backend/cpu/pass.h"
 #include "runtime/backend/cpu/pass_buffers.h"
 #include "runtime/base/check.h"
+#include "runtime/base/load.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -96,9 +97,7 @@ void CpuBackend::Embed(TokenId token, float* out) const {
   }
   const std::byte* p = table.data.data() + row * table.cols * 2;
   for (uint32_t j = 0; j < table.cols; ++j) {
-    uint16_t code;
-    std::memcpy(&code, p + size_t{j} * 2, 2);
-    out[j] = DecodeBf16(code);
+    out[j] = DecodeBf16(Load<uint16_t>(p + size_t{j} * 2));
   }
 }
 
