@@ -20,7 +20,8 @@ constexpr uint32_t kWorkersMax = 32;
 constexpr uint64_t kNgramChunkBytes = 4_MiB;
 
 bool SameBits(std::span<const float> a, std::span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
 }
 
 // The first part of the matrix that differs, null when all bits are equal.
