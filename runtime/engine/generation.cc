@@ -23,7 +23,6 @@ struct Generation::Hasher {
 Generation::Generation(ModelRunner& runner, const Tokenizer& tokenizer, Clock& clock,
                        const GenerationRequest& request, Sampler sampler, StopStringMatcher stops)
     : runner_(runner),
-      tokenizer_(tokenizer),
       clock_(clock),
       request_(request),
       sampler_(std::move(sampler)),

@@ -89,7 +89,6 @@ class Generation {
   uint32_t DraftCount() const;
 
   ModelRunner& runner_;
-  const Tokenizer& tokenizer_;
   Clock& clock_;
   const GenerationRequest request_;
   std::unique_ptr<Sequence> sequence_;

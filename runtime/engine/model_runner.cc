@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
                                                                const CpuKernels& kernels,
                                                                WorkerTeam& team,
                                                                const LoadProgress& progress) {
-  std::unique_ptr<ModelRunner> r(new ModelRunner(std::move(pack), options, kernels, team));
+  std::unique_ptr<ModelRunner> r(new ModelRunner(std::move(pack), options, team));
   HEARTH_RETURN_IF_ERROR(CheckMemory(r->pack_, options));
   const bool reference = options.arithmetic == Arithmetic::kReference;
   HEARTH_ASSIGN_OR_RETURN(

@@ -87,13 +87,12 @@ class ModelRunner {
   uint64_t weight_bytes() const { return weights_.bytes(); }  // dense, in memory
 
  private:
-  ModelRunner(Pack pack, const RunnerOptions& options, const CpuKernels& kernels, WorkerTeam& team)
-      : pack_(std::move(pack)), options_(options), kernels_(kernels), team_(team) {}
+  ModelRunner(Pack pack, const RunnerOptions& options, WorkerTeam& team)
+      : pack_(std::move(pack)), options_(options), team_(team) {}
   absl::Status RunLayer(LayerId layer);
 
   Pack pack_;
   RunnerOptions options_;
-  const CpuKernels& kernels_;
   WorkerTeam& team_;
   ModelWeights weights_;
   std::unique_ptr<ExpertStore> store_;
