@@ -16,3 +16,9 @@
 // For the functions of headers and for parts of kernels: internal linkage, always inlined.
 #define HEARTH_AVX512_INLINE \
   static inline __attribute__((always_inline, target(HEARTH_AVX512_TARGET)))
+
+// The tier of avx512vbmi. Functions of HEARTH_AVX512_INLINE may be called from its functions.
+#define HEARTH_AVX512VBMI_TARGET HEARTH_AVX512_TARGET ",avx512vbmi,avx512vbmi2,gfni"
+#define HEARTH_AVX512VBMI __attribute__((target(HEARTH_AVX512VBMI_TARGET)))
+#define HEARTH_AVX512VBMI_INLINE \
+  static inline __attribute__((always_inline, target(HEARTH_AVX512VBMI_TARGET)))

@@ -48,9 +48,13 @@ CpuFeatures FeaturesOf(const CpuidWords& words) {
                       Bit(words.leaf7_ebx, 30) &&  // BW
                       Bit(words.leaf7_ebx, 31) &&  // VL
                       Bit(words.leaf7_ecx, 11);    // VNNI
+  const bool vbmi = Bit(words.leaf7_ecx, 1) &&     // VBMI
+                    Bit(words.leaf7_ecx, 6) &&     // VBMI2
+                    Bit(words.leaf7_ecx, 8);       // GFNI
   CpuFeatures have;
   have.avx2 = avx && avx2 && fma && f16c && (words.xcr0 & kYmmState) == kYmmState;
   have.avx512 = have.avx2 && avx512 && (words.xcr0 & kZmmState) == kZmmState;
+  have.avx512_vbmi = have.avx512 && vbmi;
   return have;
 }
 

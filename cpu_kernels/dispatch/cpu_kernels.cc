@@ -10,34 +10,44 @@
 namespace hearth {
 namespace {
 
+constexpr CpuKernels kAvx512Row = {
+    .isa = Isa::kAvx512,
+    .quantize_rows = avx512::QuantizeRows,
+    .matmul_q8 = avx512::MatmulQ8,
+    .matmul_bf16 = avx512::MatmulBf16,
+    .matmul_f32 = avx512::MatmulF32,
+    .expert_gate_up = avx512::ExpertGateUp,
+    .expert_down = avx512::ExpertDown,
+    .decode_expert = scalar::DecodeExpert,
+    .rms_norm = avx512::RmsNorm,
+    .silu = avx512::Silu,
+    .sigmoid = avx512::Sigmoid,
+    .swiglu = avx512::Swiglu,
+    .gate = avx512::Gate,
+    .stream_mix = avx512::StreamMix,
+    .stream_add = avx512::StreamAdd,
+    .combine = avx512::Combine,
+    .rotary = avx512::Rotary,
+    .conv = avx512::Conv,
+    .l2_norm = avx512::L2Norm,
+    .gdn_recurrent = avx512::GdnRecurrent,
+    .gdn_chunked = avx512::GdnChunked,
+    .block_score = avx512::BlockScore,
+    .attend = avx512::Attend,
+    .top_k = scalar::TopK,
+};
+
+// The kernels that byte permutes and bit-matrix multiplies speed up; the others are avx512's.
+constexpr CpuKernels Avx512VbmiRow() {
+  CpuKernels row = kAvx512Row;
+  row.isa = Isa::kAvx512Vbmi;
+  return row;
+}
+
 // Rows are in the order of preference; a kernel that an instruction set lacks is the next row's.
-constexpr std::array<CpuKernels, 3> kTable = {{
-    {
-        .isa = Isa::kAvx512,
-        .quantize_rows = avx512::QuantizeRows,
-        .matmul_q8 = avx512::MatmulQ8,
-        .matmul_bf16 = avx512::MatmulBf16,
-        .matmul_f32 = avx512::MatmulF32,
-        .expert_gate_up = avx512::ExpertGateUp,
-        .expert_down = avx512::ExpertDown,
-        .decode_expert = scalar::DecodeExpert,
-        .rms_norm = avx512::RmsNorm,
-        .silu = avx512::Silu,
-        .sigmoid = avx512::Sigmoid,
-        .swiglu = avx512::Swiglu,
-        .gate = avx512::Gate,
-        .stream_mix = avx512::StreamMix,
-        .stream_add = avx512::StreamAdd,
-        .combine = avx512::Combine,
-        .rotary = avx512::Rotary,
-        .conv = avx512::Conv,
-        .l2_norm = avx512::L2Norm,
-        .gdn_recurrent = avx512::GdnRecurrent,
-        .gdn_chunked = avx512::GdnChunked,
-        .block_score = avx512::BlockScore,
-        .attend = avx512::Attend,
-        .top_k = scalar::TopK,
-    },
+constexpr std::array<CpuKernels, 4> kTable = {{
+    Avx512VbmiRow(),
+    kAvx512Row,
     {
         .isa = Isa::kAvx2,
         .quantize_rows = avx2::QuantizeRows,
@@ -102,6 +112,8 @@ std::string_view IsaName(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Vbmi:
+      return "avx512vbmi";
   }
   HEARTH_CHECK(false);
 }
@@ -116,6 +128,8 @@ bool Supports(const CpuFeatures& have, Isa isa) {
       return have.avx2;
     case Isa::kAvx512:
       return have.avx512;
+    case Isa::kAvx512Vbmi:
+      return have.avx512_vbmi;
   }
   HEARTH_CHECK(false);
 }

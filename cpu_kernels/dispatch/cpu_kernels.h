@@ -24,8 +24,8 @@ struct Required {  // no default constructor: a row that forgets a kernel does n
 template <class Args>
 using Kernel = Required<void (*)(const Args&)>;
 
-enum class Isa { kScalar = 0, kAvx2 = 1, kAvx512 = 2 };
-std::string_view IsaName(Isa isa);  // "scalar", "avx2", "avx512"
+enum class Isa { kScalar = 0, kAvx2 = 1, kAvx512 = 2, kAvx512Vbmi = 3 };
+std::string_view IsaName(Isa isa);  // "scalar", "avx2", "avx512", "avx512vbmi"
 
 struct CpuKernels {
   Isa isa;
@@ -55,8 +55,9 @@ struct CpuKernels {
 };
 
 struct CpuFeatures {
-  bool avx2 = false;    // AVX2, FMA and F16C
-  bool avx512 = false;  // AVX-512 F, BW, DQ, VL and VNNI
+  bool avx2 = false;         // AVX2, FMA and F16C
+  bool avx512 = false;       // AVX-512 F, BW, DQ, VL and VNNI
+  bool avx512_vbmi = false;  // avx512 and VBMI, VBMI2 and GFNI: Ice Lake, Zen 4 and later
 };
 CpuFeatures DetectCpuFeatures();
 

@@ -13,13 +13,14 @@ constexpr std::array<EnumEntry<Arithmetic>, 2> EnumEntriesOf(Arithmetic) {
   return {{{Arithmetic::kReference, "reference"}, {Arithmetic::kFast, "fast"}}};
 }
 
-enum class CpuIsaChoice { kAuto, kScalar, kAvx2, kAvx512 };
+enum class CpuIsaChoice { kAuto, kScalar, kAvx2, kAvx512, kAvx512Vbmi };
 
-constexpr std::array<EnumEntry<CpuIsaChoice>, 4> EnumEntriesOf(CpuIsaChoice) {
+constexpr std::array<EnumEntry<CpuIsaChoice>, 5> EnumEntriesOf(CpuIsaChoice) {
   return {{{CpuIsaChoice::kAuto, "auto"},
            {CpuIsaChoice::kScalar, "scalar"},
            {CpuIsaChoice::kAvx2, "avx2"},
-           {CpuIsaChoice::kAvx512, "avx512"}}};
+           {CpuIsaChoice::kAvx512, "avx512"},
+           {CpuIsaChoice::kAvx512Vbmi, "avx512vbmi"}}};
 }
 
 struct ComputeConfig {

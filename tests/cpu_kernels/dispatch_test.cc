@@ -6,19 +6,29 @@
 namespace hearth {
 namespace {
 
-// All that the avx512 row needs: FMA, OSXSAVE, AVX, F16C; AVX2, AVX-512 F, DQ, BW, VL; VNNI; all
-// state saved.
+// All that the avx512vbmi row needs: FMA, OSXSAVE, AVX, F16C; AVX2, AVX-512 F, DQ, BW, VL; VBMI,
+// VBMI2, GFNI, VNNI; all state saved.
 CpuidWords ZenFour() {
   return {.leaf1_ecx = (1u << 12) | (1u << 27) | (1u << 28) | (1u << 29),
           .leaf7_ebx = (1u << 5) | (1u << 16) | (1u << 17) | (1u << 30) | (1u << 31),
-          .leaf7_ecx = 1u << 11,
+          .leaf7_ecx = (1u << 1) | (1u << 6) | (1u << 8) | (1u << 11),
           .xcr0 = 0xE7};
 }
 
-TEST(CpuFeatures, AllBitsGiveAvx512) {
+TEST(CpuFeatures, AllBitsGiveEverything) {
   const CpuFeatures have = FeaturesOf(ZenFour());
   EXPECT_TRUE(have.avx2);
   EXPECT_TRUE(have.avx512);
+  EXPECT_TRUE(have.avx512_vbmi);
+}
+
+TEST(CpuFeatures, EachBitOfAvx512VbmiIsNeededAndAvx512Stays) {
+  for (const uint32_t bit : {1u, 6u, 8u}) {
+    CpuidWords words = ZenFour();
+    words.leaf7_ecx &= ~(1u << bit);
+    EXPECT_TRUE(FeaturesOf(words).avx512) << bit;
+    EXPECT_FALSE(FeaturesOf(words).avx512_vbmi) << bit;
+  }
 }
 
 TEST(CpuFeatures, EachBitOfAvx2IsNeeded) {
@@ -41,9 +51,10 @@ TEST(CpuFeatures, EachBitOfAvx512IsNeededAndAvx2Stays) {
     EXPECT_FALSE(FeaturesOf(words).avx512) << bit;
   }
   CpuidWords words = ZenFour();
-  words.leaf7_ecx = 0;
+  words.leaf7_ecx &= ~(1u << 11);
   EXPECT_TRUE(FeaturesOf(words).avx2);
   EXPECT_FALSE(FeaturesOf(words).avx512);
+  EXPECT_FALSE(FeaturesOf(words).avx512_vbmi);
 }
 
 TEST(CpuFeatures, SystemMustSaveTheRegisters) {
@@ -57,8 +68,10 @@ TEST(CpuFeatures, SystemMustSaveTheRegisters) {
 }
 
 TEST(CpuKernelTable, BestSupportedRowIsChosen) {
+  EXPECT_EQ(SelectCpuKernels({.avx2 = true, .avx512 = true, .avx512_vbmi = true}).isa,
+            Isa::kAvx512Vbmi);
   EXPECT_EQ(SelectCpuKernels({.avx2 = true, .avx512 = true}).isa, Isa::kAvx512);
-  EXPECT_EQ(SelectCpuKernels({.avx2 = true, .avx512 = false}).isa, Isa::kAvx2);
+  EXPECT_EQ(SelectCpuKernels({.avx2 = true}).isa, Isa::kAvx2);
   EXPECT_EQ(SelectCpuKernels({}).isa, Isa::kScalar);
 }
 

@@ -38,6 +38,9 @@ absl::StatusOr<const CpuKernels*> ChooseKernels(CpuIsaChoice choice) {
     case CpuIsaChoice::kAvx512:
       name = "avx512";
       break;
+    case CpuIsaChoice::kAvx512Vbmi:
+      name = "avx512vbmi";
+      break;
   }
   const CpuKernels* kernels = FindCpuKernels(name);
   if (kernels == nullptr || !Supports(have, kernels->isa)) {

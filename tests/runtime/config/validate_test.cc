@@ -50,7 +50,7 @@ TEST(Configs, ChoicesAreListed) {
   ScoreConfig config;
   const std::vector<Field> fields = FieldsOf(config);
   EXPECT_EQ(FindField(fields, "arithmetic")->metavar, "reference|fast");
-  EXPECT_EQ(FindField(fields, "cpu_isa")->metavar, "auto|scalar|avx2|avx512");
+  EXPECT_EQ(FindField(fields, "cpu_isa")->metavar, "auto|scalar|avx2|avx512|avx512vbmi");
   EXPECT_THAT(std::string(SetField(fields, "arithmetic", "exact").message()),
               HasSubstr("expected one of reference|fast"));
 }
