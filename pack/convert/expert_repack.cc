@@ -1,14 +1,14 @@
 #include "pack/convert/expert_repack.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 
-#include "pack/format/float_codes.h"
 #include "pack/quant/expert_bands.h"
+#include "pack/quant/fp8_source.h"
+#include "pack/quant/nvfp4_source.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 
@@ -61,55 +61,32 @@ absl::Status CheckCounts(const SourceMatrix& m, ExpertFormat format, const BandS
 }
 
 // Codes and scales that are not numbers would come out as numbers of some kernel's choice.
-absl::Status CheckNumbers(const SourceMatrix& m, ExpertFormat format) {
+absl::Status CheckNumbers(const SourceMatrix& m, ExpertFormat format, std::string_view name) {
   if (format == ExpertFormat::kNvfp4) {
-    const auto bad =
-        std::find_if(m.scales.begin(), m.scales.end(), [](uint8_t code) { return code >= 0x7F; });
-    if (bad != m.scales.end()) {
-      const size_t i = static_cast<size_t>(bad - m.scales.begin());
-      const size_t blocks = m.cols / kNvfp4BlockValues;
-      return absl::DataLossError(absl::StrCat("row ", i / blocks, ", column ",
-                                              i % blocks * kNvfp4BlockValues, ": block scale code ",
-                                              *bad, " is negative or not a number"));
-    }
-    if (!std::isfinite(m.multiplier)) {
-      return absl::DataLossError(absl::StrCat("multiplier ", m.multiplier, " is not finite"));
-    }
+    HEARTH_RETURN_IF_ERROR(CheckBlockScales(m.scales, m.cols / kNvfp4BlockValues, 0, name));
+    return CheckMultiplier(m.multiplier, name).status();
   }
   if (format == ExpertFormat::kFp8) {
-    const auto bad = std::find_if(m.codes.begin(), m.codes.end(), IsE4m3Nan);
-    if (bad != m.codes.end()) {
-      const size_t i = static_cast<size_t>(bad - m.codes.begin());
-      return absl::DataLossError(absl::StrCat("row ", i / m.cols, ", column ", i % m.cols,
-                                              ": code ", *bad, " is not a number"));
-    }
-    for (size_t i = 0; i < m.block_scales.size(); ++i) {
-      if (std::isfinite(m.block_scales[i])) continue;
-      return absl::DataLossError(
-          absl::StrCat("block ", i, ": scale ", m.block_scales[i], " is not finite"));
-    }
+    HEARTH_RETURN_IF_ERROR(CheckFp8Codes(m.codes, m.cols, 0, name));
+    return CheckScaleGrid(m.block_scales, Fp8Blocks(m.cols), name);
   }
   return absl::OkStatus();
 }
 
-// Decoded as kernels do: fp32, left to right.
 void DecodeToValues(SourceMatrix& m, ExpertFormat format) {
   if (format == ExpertFormat::kBf16 || format == ExpertFormat::kF32) return;
   m.values.resize(size_t{m.rows} * m.cols);
+  if (format == ExpertFormat::kNvfp4) {
+    DecodeNvfp4(m.codes, m.scales, m.multiplier, m.values);
+    return;
+  }
+  const uint32_t grid_cols = Fp8Blocks(m.cols);
   for (uint32_t row = 0; row < m.rows; ++row) {
-    for (uint32_t k = 0; k < m.cols; ++k) {
-      const size_t i = size_t{row} * m.cols + k;
-      if (format == ExpertFormat::kNvfp4) {
-        const uint8_t pair = m.codes[i / 2];
-        const auto code = static_cast<uint8_t>(k % 2 == 0 ? pair & 15 : pair >> 4);
-        const size_t block = size_t{row} * (m.cols / kNvfp4BlockValues) + k / kNvfp4BlockValues;
-        m.values[i] = DecodeE2m1(code) * DecodeE4m3(m.scales[block]) * m.multiplier;
-      } else {
-        const size_t block =
-            size_t{row / kFp8BlockValues} * Fp8Blocks(m.cols) + k / kFp8BlockValues;
-        m.values[i] = DecodeE4m3(m.codes[i]) * m.block_scales[block];
-      }
-    }
+    const size_t grid_row = row / kFp8BlockValues;
+    DecodeFp8BlockRow(
+        std::span(m.codes).subspan(size_t{row} * m.cols, m.cols),
+        std::span<const float>(m.block_scales).subspan(grid_row * grid_cols, grid_cols),
+        std::span(m.values).subspan(size_t{row} * m.cols, m.cols));
   }
 }
 
@@ -127,8 +104,10 @@ void StoreFloats(std::span<std::byte> blob, uint64_t offset_bytes, std::span<con
 absl::Status PackMatrix(const ExpertLayout& layout, Projection p, ExpertFormat from,
                         SourceMatrix& m, std::span<std::byte> blob, RepackStats& stats) {
   const BandShape shape = ShapeOf(layout, p);
-  HEARTH_RETURN_IF_ERROR(CheckCounts(m, from, shape));
-  HEARTH_RETURN_IF_ERROR(CheckNumbers(m, from));
+  if (absl::Status status = CheckCounts(m, from, shape); !status.ok()) {
+    return Annotate(status, ProjectionName(p));
+  }
+  HEARTH_RETURN_IF_ERROR(CheckNumbers(m, from, ProjectionName(p)));
   if (from != layout.format) {
     DecodeToValues(m, from);
     if (layout.format == ExpertFormat::kNvfp4) HEARTH_RETURN_IF_ERROR(QuantizeMatrix(m, stats));
@@ -174,9 +153,7 @@ absl::Status PackExpert(const ExpertLayout& layout, SourceExpert& source, std::s
   const auto trailer = blob.subspan(layout.trailer_offset_bytes());
   std::fill(trailer.begin(), trailer.end(), std::byte{0});
   for (const Projection p : kProjections) {
-    const absl::Status status =
-        PackMatrix(layout, p, source.format, MatrixOf(source, p), blob, stats);
-    if (!status.ok()) return Annotate(status, ProjectionName(p));
+    HEARTH_RETURN_IF_ERROR(PackMatrix(layout, p, source.format, MatrixOf(source, p), blob, stats));
   }
   return absl::OkStatus();
 }
