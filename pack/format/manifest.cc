@@ -3,13 +3,14 @@
 #include "pack/format/manifest.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <initializer_list>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -28,55 +29,112 @@ constexpr std::string_view kHashKey = ",\n  \"manifest_xxh3_128\": \"";
 constexpr std::string_view kTail = "\"\n}\n";
 constexpr size_t kHashDigits = 32;
 constexpr size_t kTailBytes = kHashKey.size() + kHashDigits + kTail.size();
-constexpr size_t kLayersMax = 4096;
 constexpr size_t kListMax = 65536;
 constexpr int kDepthMax = 6;
 
-Json GeometryToJson(const ModelGeometry& g) {
-  Json layers = Json::array();
-  for (const MixerKind kind : g.layers) layers.push_back(kind == MixerKind::kGdn ? "gdn" : "qsa");
-  Json json = {{"vocab_count", g.vocab_count},
-               {"hidden", g.hidden},
-               {"layers", layers},
-               {"stream_count", g.stream_count},
-               {"hc_rank", g.hc_rank},
-               {"norm_epsilon", static_cast<double>(g.norm_epsilon)},
-               {"context_tokens_max", g.context_tokens_max}};
-  json["attention"] = {{"head_count", g.attention.head_count},
-                       {"kv_head_count", g.attention.kv_head_count},
-                       {"head_dim", g.attention.head_dim},
-                       {"rotary_dim", g.attention.rotary_dim},
-                       {"rope_theta", g.attention.rope_theta},
-                       {"indexer_head_count", g.attention.indexer_head_count},
-                       {"indexer_head_dim", g.attention.indexer_head_dim},
-                       {"block_tokens", g.attention.block_tokens},
-                       {"block_count_max", g.attention.block_count_max}};
-  json["gdn"] = {{"key_head_count", g.gdn.key_head_count},
-                 {"value_head_count", g.gdn.value_head_count},
-                 {"key_head_dim", g.gdn.key_head_dim},
-                 {"value_head_dim", g.gdn.value_head_dim},
-                 {"conv_taps", g.gdn.conv_taps},
-                 {"output_gate", g.gdn.output_gate == OutputGate::kSilu ? "silu" : "sigmoid"}};
-  json["moe"] = {{"expert_count", g.moe.expert_count},
-                 {"experts_per_token", g.moe.experts_per_token},
-                 {"expert_width", g.moe.expert_width},
-                 {"shared_width", g.moe.shared_width},
-                 {"renormalise", g.moe.renormalise}};
-  json["ngram"] = {{"layer", g.ngram.layer},
-                   {"ngram_size", g.ngram.ngram_size},
-                   {"heads_per_ngram", g.ngram.heads_per_ngram},
-                   {"row_dim", g.ngram.row_dim},
-                   {"conv_taps", g.ngram.conv_taps},
-                   {"eos_token", g.ngram.eos_token},
-                   {"row_count", g.ngram.row_count},
-                   {"multipliers", g.ngram.multipliers},
-                   {"head_rows", g.ngram.head_rows},
-                   {"head_offsets", g.ngram.head_offsets}};
-  json["has_mtp"] = g.has_mtp;
-  json["mtp_rope_theta"] = g.mtp_rope_theta;
-  json["stop_tokens"] = g.stop_tokens;
-  return json;
+// The names of an enumeration's values 0, 1, ... in the text.
+constexpr std::array<std::string_view, 2> NamesOf(MixerKind) { return {"gdn", "qsa"}; }
+constexpr std::array<std::string_view, 2> NamesOf(OutputGate) { return {"sigmoid", "silu"}; }
+
+// The fields of "geometry" and its objects in the order of the text, each listed once: the writer
+// and the reader walk the same list. G is const for the writer.
+template <class G, class T>
+concept MaybeConst = std::is_same_v<std::remove_const_t<G>, T>;
+
+template <class Visitor, MaybeConst<AttentionGeometry> G>
+void VisitFields(Visitor& v, G& a) {
+  v("head_count", a.head_count);
+  v("kv_head_count", a.kv_head_count);
+  v("head_dim", a.head_dim);
+  v("rotary_dim", a.rotary_dim);
+  v("rope_theta", a.rope_theta);
+  v("indexer_head_count", a.indexer_head_count);
+  v("indexer_head_dim", a.indexer_head_dim);
+  v("block_tokens", a.block_tokens);
+  v("block_count_max", a.block_count_max);
 }
+
+template <class Visitor, MaybeConst<GdnGeometry> G>
+void VisitFields(Visitor& v, G& g) {
+  v("key_head_count", g.key_head_count);
+  v("value_head_count", g.value_head_count);
+  v("key_head_dim", g.key_head_dim);
+  v("value_head_dim", g.value_head_dim);
+  v("conv_taps", g.conv_taps);
+  v("output_gate", g.output_gate);
+}
+
+template <class Visitor, MaybeConst<MoeGeometry> G>
+void VisitFields(Visitor& v, G& m) {
+  v("expert_count", m.expert_count);
+  v("experts_per_token", m.experts_per_token);
+  v("expert_width", m.expert_width);
+  v("shared_width", m.shared_width);
+  v("renormalise", m.renormalise);
+}
+
+template <class Visitor, MaybeConst<NgramGeometry> G>
+void VisitFields(Visitor& v, G& n) {
+  v("layer", n.layer);
+  v("ngram_size", n.ngram_size);
+  v("heads_per_ngram", n.heads_per_ngram);
+  v("row_dim", n.row_dim);
+  v("conv_taps", n.conv_taps);
+  v("eos_token", n.eos_token);
+  v("row_count", n.row_count);
+  v("multipliers", n.multipliers);
+  v("head_rows", n.head_rows);
+  v("head_offsets", n.head_offsets);
+}
+
+template <class Visitor, MaybeConst<ModelGeometry> G>
+void VisitFields(Visitor& v, G& g) {
+  v("vocab_count", g.vocab_count);
+  v("hidden", g.hidden);
+  v("layers", g.layers);
+  v("stream_count", g.stream_count);
+  v("hc_rank", g.hc_rank);
+  v("norm_epsilon", g.norm_epsilon);
+  v("context_tokens_max", g.context_tokens_max);
+  v("attention", g.attention);
+  v("gdn", g.gdn);
+  v("moe", g.moe);
+  v("ngram", g.ngram);
+  v("has_mtp", g.has_mtp);
+  v("mtp_rope_theta", g.mtp_rope_theta);
+  v("stop_tokens", g.stop_tokens);
+}
+
+class ObjectWriter {
+ public:
+  template <class T>
+  static Json Of(const T& value) {
+    if constexpr (std::is_enum_v<T>) {
+      return NamesOf(T{})[static_cast<size_t>(value)];
+    } else if constexpr (std::is_floating_point_v<T>) {
+      return static_cast<double>(value);
+    } else if constexpr (std::is_arithmetic_v<T>) {
+      return value;
+    } else {
+      ObjectWriter writer;
+      VisitFields(writer, value);
+      return std::move(writer.json_);
+    }
+  }
+  template <class T>
+  static Json Of(const std::vector<T>& values) {
+    Json list = Json::array();
+    for (const T& value : values) list.push_back(Of(value));
+    return list;
+  }
+  template <class T>
+  void operator()(const char* key, const T& value) {
+    json_[key] = Of(value);
+  }
+
+ private:
+  Json json_ = Json::object();
+};
 
 // Reads one object: every key must be asked for, every key asked for must be there. The first
 // complaint is kept; nothing after it matters.
@@ -88,41 +146,9 @@ class ObjectReader {
   }
 
   template <class T>
-  void Get(const char* key, T& out) {
+  void operator()(const char* key, T& out) {
     const Json* value = Take(key);
     if (value != nullptr) Convert(*value, absl::StrCat(where_, ".", key), out);
-  }
-  // A list of T.
-  template <class T>
-  void GetList(const char* key, std::vector<T>& out, size_t count_max) {
-    const Json* value = Take(key);
-    if (value == nullptr) return;
-    const std::string where = absl::StrCat(where_, ".", key);
-    if (!value->is_array() || value->size() > count_max) {
-      Complain(absl::StrCat(where, ": a list of at most ", count_max, " items is expected"));
-      return;
-    }
-    out.resize(value->size());
-    for (size_t i = 0; i < out.size(); ++i) {
-      Convert((*value)[i], absl::StrCat(where, "[", i, "]"), out[i]);
-    }
-  }
-  // The names in order are the values 0, 1, ...
-  template <class Enum>
-  void GetEnum(const char* key, std::initializer_list<std::string_view> names, Enum& out) {
-    std::string name;
-    Get(key, name);
-    ToEnum(name, absl::StrCat(where_, ".", key), names, out);
-  }
-  template <class Enum>
-  void ToEnum(const std::string& name, const std::string& where,
-              std::initializer_list<std::string_view> names, Enum& out) {
-    const auto it = std::find(names.begin(), names.end(), name);
-    if (it == names.end()) {
-      Complain(absl::StrCat(where, ": unknown value \"", name, "\""));
-      return;
-    }
-    out = static_cast<Enum>(it - names.begin());
   }
   // A nested object or list, null after a complaint.
   const Json* Take(const char* key) {
@@ -147,8 +173,6 @@ class ObjectReader {
   void Complain(const std::string& what) {
     if (status_.ok()) status_ = absl::InvalidArgumentError(what);
   }
-
- private:
   void Convert(const Json& value, const std::string& where, std::string& out) {
     if (!value.is_string()) return Complain(absl::StrCat(where, ": a string is expected"));
     out = value.get<std::string>();
@@ -156,6 +180,35 @@ class ObjectReader {
   void Convert(const Json& value, const std::string& where, bool& out) {
     if (!value.is_boolean()) return Complain(absl::StrCat(where, ": true or false is expected"));
     out = value.get<bool>();
+  }
+  template <class T>
+  void Convert(const Json& value, const std::string& where, std::vector<T>& out) {
+    if (!value.is_array() || value.size() > kListMax) {
+      return Complain(absl::StrCat(where, ": a list of at most ", kListMax, " items is expected"));
+    }
+    out.resize(value.size());
+    for (size_t i = 0; i < out.size(); ++i) {
+      Convert(value[i], absl::StrCat(where, "[", i, "]"), out[i]);
+    }
+  }
+  template <class T>
+  requires std::is_enum_v<T>
+  void Convert(const Json& value, const std::string& where, T& out) {
+    std::string name;
+    Convert(value, where, name);
+    const auto names = NamesOf(T{});
+    const auto it = std::find(names.begin(), names.end(), name);
+    if (it == names.end()) {
+      return Complain(absl::StrCat(where, ": unknown value \"", name.substr(0, 64), "\""));
+    }
+    out = static_cast<T>(it - names.begin());
+  }
+  template <class T>
+  requires std::is_class_v<T>
+  void Convert(const Json& value, const std::string& where, T& out) {
+    ObjectReader reader(value, where, status_);
+    VisitFields(reader, out);
+    reader.Finish();
   }
   template <class T>
   requires std::is_floating_point_v<T>
@@ -181,84 +234,12 @@ class ObjectReader {
                                      : static_cast<T>(value.get<int64_t>());
   }
 
+ private:
   const Json& json_;
   std::string where_;
   absl::Status& status_;
   std::set<std::string> taken_;
 };
-
-void ReadAttention(const Json& json, AttentionGeometry& a, absl::Status& status) {
-  ObjectReader r(json, "geometry.attention", status);
-  r.Get("head_count", a.head_count);
-  r.Get("kv_head_count", a.kv_head_count);
-  r.Get("head_dim", a.head_dim);
-  r.Get("rotary_dim", a.rotary_dim);
-  r.Get("rope_theta", a.rope_theta);
-  r.Get("indexer_head_count", a.indexer_head_count);
-  r.Get("indexer_head_dim", a.indexer_head_dim);
-  r.Get("block_tokens", a.block_tokens);
-  r.Get("block_count_max", a.block_count_max);
-  r.Finish();
-}
-
-void ReadGdn(const Json& json, GdnGeometry& g, absl::Status& status) {
-  ObjectReader r(json, "geometry.gdn", status);
-  r.Get("key_head_count", g.key_head_count);
-  r.Get("value_head_count", g.value_head_count);
-  r.Get("key_head_dim", g.key_head_dim);
-  r.Get("value_head_dim", g.value_head_dim);
-  r.Get("conv_taps", g.conv_taps);
-  r.GetEnum("output_gate", {"sigmoid", "silu"}, g.output_gate);
-  r.Finish();
-}
-
-void ReadMoe(const Json& json, MoeGeometry& m, absl::Status& status) {
-  ObjectReader r(json, "geometry.moe", status);
-  r.Get("expert_count", m.expert_count);
-  r.Get("experts_per_token", m.experts_per_token);
-  r.Get("expert_width", m.expert_width);
-  r.Get("shared_width", m.shared_width);
-  r.Get("renormalise", m.renormalise);
-  r.Finish();
-}
-
-void ReadNgram(const Json& json, NgramGeometry& n, absl::Status& status) {
-  ObjectReader r(json, "geometry.ngram", status);
-  r.Get("layer", n.layer);
-  r.Get("ngram_size", n.ngram_size);
-  r.Get("heads_per_ngram", n.heads_per_ngram);
-  r.Get("row_dim", n.row_dim);
-  r.Get("conv_taps", n.conv_taps);
-  r.Get("eos_token", n.eos_token);
-  r.Get("row_count", n.row_count);
-  r.GetList("multipliers", n.multipliers, kListMax);
-  r.GetList("head_rows", n.head_rows, kListMax);
-  r.GetList("head_offsets", n.head_offsets, kListMax);
-  r.Finish();
-}
-
-void ReadGeometry(const Json& json, ModelGeometry& g, absl::Status& status) {
-  ObjectReader r(json, "geometry", status);
-  r.Get("vocab_count", g.vocab_count);
-  r.Get("hidden", g.hidden);
-  std::vector<std::string> layers;
-  r.GetList("layers", layers, kLayersMax);
-  for (const std::string& name : layers) {
-    r.ToEnum(name, "geometry.layers", {"gdn", "qsa"}, g.layers.emplace_back());
-  }
-  r.Get("stream_count", g.stream_count);
-  r.Get("hc_rank", g.hc_rank);
-  r.Get("norm_epsilon", g.norm_epsilon);
-  r.Get("context_tokens_max", g.context_tokens_max);
-  if (const Json* j = r.Take("attention")) ReadAttention(*j, g.attention, status);
-  if (const Json* j = r.Take("gdn")) ReadGdn(*j, g.gdn, status);
-  if (const Json* j = r.Take("moe")) ReadMoe(*j, g.moe, status);
-  if (const Json* j = r.Take("ngram")) ReadNgram(*j, g.ngram, status);
-  r.Get("has_mtp", g.has_mtp);
-  r.Get("mtp_rope_theta", g.mtp_rope_theta);
-  r.GetList("stop_tokens", g.stop_tokens, kListMax);
-  r.Finish();
-}
 
 bool IsHash(const std::string& text) {
   const auto digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
@@ -284,9 +265,9 @@ void ReadFiles(const Json& json, std::vector<PackFile>& files, absl::Status& sta
   for (const Json& item : json) {
     PackFile file;
     ObjectReader r(item, absl::StrCat("files[", files.size(), "]"), status);
-    r.Get("name", file.name);
-    r.Get("bytes", file.bytes);
-    r.Get("xxh3_128", file.xxh3_128);
+    r("name", file.name);
+    r("bytes", file.bytes);
+    r("xxh3_128", file.xxh3_128);
     r.Finish();
     if (!status.ok()) return;
     if (!IsFileName(file.name) || !names.insert(file.name).second || !IsHash(file.xxh3_128)) {
@@ -370,18 +351,18 @@ absl::Status ReadManifest(const Json& json, Manifest& m) {
   std::string format;
   std::string own_hash;
   uint64_t own_bytes = 0;
-  r.Get("format", format);
-  r.Get("manifest_bytes", own_bytes);
-  r.Get("version", m.version);
-  r.Get("made_by", m.made_by);
-  r.Get("source_dialect", m.source_dialect);
-  r.Get("source_xxh3_128", m.source_xxh3_128);
-  r.Get("tokenizer_xxh3_128", m.tokenizer_xxh3_128);
-  r.Get("dense", m.dense);
-  r.Get("experts", m.experts);
-  if (const Json* j = r.Take("geometry")) ReadGeometry(*j, m.geometry, status);
+  r("format", format);
+  r("manifest_bytes", own_bytes);
+  r("version", m.version);
+  r("made_by", m.made_by);
+  r("source_dialect", m.source_dialect);
+  r("source_xxh3_128", m.source_xxh3_128);
+  r("tokenizer_xxh3_128", m.tokenizer_xxh3_128);
+  r("dense", m.dense);
+  r("experts", m.experts);
+  if (const Json* j = r.Take("geometry")) r.Convert(*j, "geometry", m.geometry);
   if (const Json* j = r.Take("files")) ReadFiles(*j, m.files, status);
-  r.Get("manifest_xxh3_128", own_hash);
+  r("manifest_xxh3_128", own_hash);
   r.Finish();
   if (format != kFormatName) r.Complain("manifest.format: \"hearth-pack\" is expected");
   return status;
@@ -401,7 +382,7 @@ std::string Manifest::ToJson() const {
                {"tokenizer_xxh3_128", tokenizer_xxh3_128},
                {"dense", dense},
                {"experts", experts},
-               {"geometry", GeometryToJson(geometry)},
+               {"geometry", ObjectWriter::Of(geometry)},
                {"files", std::move(list)}};
   // Ours are ASCII; foreign strings that are not UTF-8 become replacement characters, not
   // exceptions.
