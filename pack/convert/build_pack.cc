@@ -46,8 +46,10 @@ class Builder {
     HEARTH_RETURN_IF_ERROR(WriteExperts());
     if (checkpoint_.ngram().row_count > 0) HEARTH_RETURN_IF_ERROR(WriteNgram());
     HEARTH_RETURN_IF_ERROR(WriteTexts(manifest));
-    Report("source hash", 0, 0);
-    HEARTH_ASSIGN_OR_RETURN(manifest.source_xxh3_128, checkpoint_.ContentHash());
+    const auto hash_progress = [this](uint64_t done_bytes, uint64_t total_bytes) {
+      Report("source hash", done_bytes, total_bytes);
+    };
+    HEARTH_ASSIGN_OR_RETURN(manifest.source_xxh3_128, checkpoint_.ContentHash(hash_progress));
 
     std::sort(report_.files.begin(), report_.files.end(),
               [](const PackFile& a, const PackFile& b) { return a.name < b.name; });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -51,6 +52,8 @@ struct NgramSource {
   float scale = 1;
 };
 
+using HashProgressFn = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
+
 class Checkpoint {
  public:
   virtual ~Checkpoint() = default;
@@ -59,8 +62,9 @@ class Checkpoint {
 
   virtual const ModelGeometry& geometry() const = 0;
   virtual const std::string& dialect() const = 0;
-  // XXH3-128 over the source files, in name order; reads every byte.
-  virtual absl::StatusOr<std::string> ContentHash() const = 0;
+  // XXH3-128 over the source files, in name order; reads every byte, and says how far it is, null
+  // for nobody.
+  virtual absl::StatusOr<std::string> ContentHash(const HashProgressFn& progress) const = 0;
 
   virtual std::span<const DenseInfo> dense() const = 0;  // in a fixed order; trunk, then mtp.*
   // Rows [row_begin, row_begin + row_count) of a dense tensor, decoded exactly: out (row_count,

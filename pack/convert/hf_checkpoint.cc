@@ -64,7 +64,7 @@ class HfCheckpoint final : public Checkpoint {
 
   const ModelGeometry& geometry() const override { return config_.geometry; }
   const std::string& dialect() const override { return dialect_; }
-  absl::StatusOr<std::string> ContentHash() const override;
+  absl::StatusOr<std::string> ContentHash(const HashProgressFn& progress) const override;
   std::span<const DenseInfo> dense() const override { return dense_; }
   absl::Status ReadDenseRows(std::string_view name, uint64_t row_begin, uint64_t row_count,
                              std::span<float> out) const override;
@@ -78,7 +78,6 @@ class HfCheckpoint final : public Checkpoint {
  private:
   absl::Status FindDense(TensorCatalog& catalog);
   absl::Status FindAllExperts(TensorCatalog& catalog);
-  absl::Status HashFile(const std::string& name, ContentHasher& hasher) const;
 
   std::string dir_;
   SafetensorsSet set_;
@@ -187,22 +186,7 @@ absl::StatusOr<std::string> HfCheckpoint::ReadText(std::string_view name) const 
   return ReadFile(JoinPath(dir_, name), kTextBytesMax);
 }
 
-absl::Status HfCheckpoint::HashFile(const std::string& name, ContentHasher& hasher) const {
-  HEARTH_ASSIGN_OR_RETURN(const RandomAccessFile file,
-                          RandomAccessFile::Open(JoinPath(dir_, name)));
-  const std::array<uint64_t, 2> sizes = {name.size(), file.bytes()};
-  hasher.Update(std::as_bytes(std::span(sizes)));
-  hasher.Update(std::string_view(name));
-  std::vector<std::byte> buffer;
-  for (uint64_t done = 0; done < file.bytes(); done += buffer.size()) {
-    buffer.resize(std::min<uint64_t>(kHashChunkBytes, file.bytes() - done));
-    HEARTH_RETURN_IF_ERROR(file.ReadAt(done, buffer));
-    hasher.Update(buffer);
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> HfCheckpoint::ContentHash() const {
+absl::StatusOr<std::string> HfCheckpoint::ContentHash(const HashProgressFn& progress) const {
   std::set<std::string> names;
   for (const char* name : kHashedTexts) {
     if (FileExists(JoinPath(dir_, name))) names.insert(name);
@@ -210,8 +194,30 @@ absl::StatusOr<std::string> HfCheckpoint::ContentHash() const {
   for (const SafetensorsFile& file : set_.files()) {
     names.insert(file.file().path().substr(JoinPath(dir_, "").size()));
   }
+  std::vector<RandomAccessFile> files;
+  uint64_t total_bytes = 0;
+  for (const std::string& name : names) {
+    HEARTH_ASSIGN_OR_RETURN(RandomAccessFile file, RandomAccessFile::Open(JoinPath(dir_, name)));
+    total_bytes += file.bytes();
+    files.push_back(std::move(file));
+  }
   ContentHasher hasher;
-  for (const std::string& name : names) HEARTH_RETURN_IF_ERROR(HashFile(name, hasher));
+  std::vector<std::byte> buffer;
+  uint64_t done_bytes = 0;
+  size_t index = 0;
+  for (const std::string& name : names) {
+    const RandomAccessFile& file = files[index++];
+    const std::array<uint64_t, 2> head = {name.size(), file.bytes()};
+    hasher.Update(std::as_bytes(std::span(head)));
+    hasher.Update(std::string_view(name));
+    for (uint64_t at = 0; at < file.bytes(); at += buffer.size()) {
+      buffer.resize(std::min<uint64_t>(kHashChunkBytes, file.bytes() - at));
+      HEARTH_RETURN_IF_ERROR(file.ReadAt(at, buffer));
+      hasher.Update(buffer);
+      done_bytes += buffer.size();
+      if (progress) progress(done_bytes, total_bytes);
+    }
+  }
   return hasher.HexDigest();
 }
 

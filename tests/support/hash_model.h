@@ -21,7 +21,9 @@ class HashModel : public Checkpoint {
 
   const ModelGeometry& geometry() const override { return geometry_; }
   const std::string& dialect() const override { return dialect_; }
-  absl::StatusOr<std::string> ContentHash() const override { return std::string(32, '0'); }
+  absl::StatusOr<std::string> ContentHash(const HashProgressFn&) const override {
+    return std::string(32, '0');
+  }
   std::span<const DenseInfo> dense() const override { return dense_; }
   absl::Status ReadDenseRows(std::string_view name, uint64_t row_begin, uint64_t row_count,
                              std::span<float> out) const override;

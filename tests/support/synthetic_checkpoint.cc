@@ -1,5 +1,6 @@
 #include "tests/support/synthetic_checkpoint.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -53,7 +54,9 @@ void FillMatrix(uint64_t hash, ExpertFormat format, uint32_t rows, uint32_t cols
       m.codes.resize(count);
       const size_t blocks = size_t{(rows + 127) / 128} * ((cols + 127) / 128);
       for (size_t i = 0; i < count; ++i) m.codes[i] = FiniteE4m3(SplitMix64(hash + i));
-      for (size_t i = 0; i < blocks; ++i) m.block_scales.push_back(0.01f + ValueAt(~hash, i, true));
+      for (size_t i = 0; i < blocks; ++i) {
+        m.block_scales.push_back(0.01f + std::abs(ValueAt(~hash, i, true)));
+      }
       break;
     }
     case ExpertFormat::kBf16:
@@ -140,7 +143,8 @@ SyntheticCheckpoint::SyntheticCheckpoint(const SyntheticOptions& options)
   }
 }
 
-absl::StatusOr<std::string> SyntheticCheckpoint::ContentHash() const {
+absl::StatusOr<std::string> SyntheticCheckpoint::ContentHash(const HashProgressFn& progress) const {
+  if (progress) progress(64, 64);
   return absl::StrCat(absl::Hex(options_.seed, absl::kZeroPad16), "0000000000000000");
 }
 

@@ -36,7 +36,7 @@ class SyntheticCheckpoint final : public Checkpoint {
 
   const ModelGeometry& geometry() const override { return geometry_; }
   const std::string& dialect() const override { return dialect_; }
-  absl::StatusOr<std::string> ContentHash() const override;
+  absl::StatusOr<std::string> ContentHash(const HashProgressFn& progress) const override;
   std::span<const DenseInfo> dense() const override { return dense_; }
   absl::Status ReadDenseRows(std::string_view name, uint64_t row_begin, uint64_t row_count,
                              std::span<float> out) const override;
