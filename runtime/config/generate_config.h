@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "runtime/config/compute_config.h"
 #include "runtime/config/field.h"
@@ -19,6 +21,7 @@ struct GenerateConfig {
   bool chat = false;
   uint32_t max_tokens = 128;  // enough for an answer, little enough to wait for
   bool ignore_eos = false;
+  uint32_t min_tokens = 0;
   std::vector<std::string> stop;
 
   float temperature = 0.0f;  // greedy: the same text every time unless asked otherwise
@@ -28,6 +31,7 @@ struct GenerateConfig {
   float repetition_penalty = 1.0f;
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
+  std::vector<std::string> logit_bias;  // "TOKEN:VALUE", read by ParseLogitBias
   uint64_t seed = 0;
 
   uint32_t spec = 3;  // a window of four rows: most of the gain, and drafts that mostly survive
@@ -40,6 +44,8 @@ struct GenerateConfig {
     v("tokens", tokens, "JSON array of token ids to continue instead", {.metavar = "FILE"});
     v("chat", chat, "wrap the prompt in the model's chat template");
     v("max_tokens", max_tokens, "most tokens to generate", {.minimum = 1, .maximum = 1 << 20});
+    v("min_tokens", min_tokens, "no end-of-text token before this many, 0 = off",
+      {.minimum = 0, .maximum = 1 << 20});
     v("ignore_eos", ignore_eos, "go on past end-of-text tokens");
     v("stop", stop, "end before this text; may be given several times");
     v("temperature", temperature, "0 = greedy", {.minimum = 0, .maximum = 100});
@@ -52,6 +58,8 @@ struct GenerateConfig {
       {.minimum = -2, .maximum = 2});
     v("presence_penalty", presence_penalty, "logits once it was output, 0 = off",
       {.minimum = -2, .maximum = 2});
+    v("logit_bias", logit_bias, "added to the token's logit; may be given several times",
+      {.metavar = "TOKEN:VALUE"});
     v("seed", seed, "of the random numbers");
     v("spec", spec, "most tokens drafted per window, 0 = off", {.minimum = 0, .maximum = 8});
     compute.Visit(v);
@@ -60,5 +68,12 @@ struct GenerateConfig {
   // Both or no source of the prompt, or fields without effect under the others.
   absl::Status Validate(const GivenFields& given) const;
 };
+
+struct TokenBias {
+  int32_t token = 0;
+  float bias = 0;
+};
+// "TOKEN:VALUE": an id and a number. Whether the vocabulary has the id is for the sampler to say.
+absl::StatusOr<TokenBias> ParseLogitBias(std::string_view text);
 
 }  // namespace hearth

@@ -1,4 +1,8 @@
 // What the fields of a config must satisfy together.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 
 #include "runtime/base/status.h"
@@ -7,6 +11,8 @@
 
 namespace hearth {
 namespace {
+
+constexpr float kLogitBiasMax = 100;  // as the sampler accepts
 
 absl::Status Required(std::string_view value, std::string_view name) {
   if (!value.empty()) return absl::OkStatus();
@@ -36,10 +42,37 @@ absl::Status GenerateConfig::Validate(const GivenFields& given) const {
       if (given.Has(name)) return NoEffect(name, "at temperature 0; give a temperature above 0");
     }
   }
+  if (ignore_eos && given.Has("min_tokens")) {
+    return NoEffect("min_tokens", "with ignore_eos, which never ends there");
+  }
+  if (min_tokens > max_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "min_tokens: found ", min_tokens, ", expected at most max_tokens (", max_tokens, ")"));
+  }
+  for (const std::string& entry : logit_bias) {
+    HEARTH_RETURN_IF_ERROR(ParseLogitBias(entry).status());
+  }
   if (given.Has("top_p") && top_p == 0.0f) {
     return absl::InvalidArgumentError("top_p: found 0, expected a number above 0");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<TokenBias> ParseLogitBias(std::string_view text) {
+  TokenBias entry;
+  const char* const end = text.data() + text.size();
+  const size_t colon = std::min(text.find(':'), text.size());
+  const auto token = std::from_chars(text.data(), text.data() + colon, entry.token);
+  const char* const number = text.data() + std::min(colon + 1, text.size());
+  const auto bias = std::from_chars(number, end, entry.bias);
+  const bool is_token = token.ec == std::errc() && token.ptr == text.data() + colon;
+  const bool is_bias = bias.ec == std::errc() && bias.ptr == end;
+  if (is_token && is_bias && entry.token >= 0 && std::abs(entry.bias) <= kLogitBiasMax) {
+    return entry;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "logit_bias: found '", ToAbsl(text.substr(0, 60)),
+      "', expected TOKEN:VALUE, an id and a number from -", kLogitBiasMax, " to ", kLogitBiasMax));
 }
 
 absl::Status ScoreConfig::Validate(const GivenFields& given) const {

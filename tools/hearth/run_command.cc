@@ -42,7 +42,12 @@ GenerationRequest RequestOf(const GenerateConfig& config, std::vector<TokenId> p
                       .repetition_penalty = config.repetition_penalty,
                       .frequency_penalty = config.frequency_penalty,
                       .presence_penalty = config.presence_penalty,
-                      .seed = config.seed};
+                      .seed = config.seed,
+                      .min_tokens = config.min_tokens};
+  for (const std::string& entry : config.logit_bias) {
+    const TokenBias bias = *ParseLogitBias(entry);  // Validate() has read it
+    request.sampling.logit_bias.push_back({.token = bias.token, .bias = bias.bias});
+  }
   return request;
 }
 

@@ -39,11 +39,14 @@ TEST(Configs, EveryFieldIsDocumentedAndItsDefaultIsInBounds) {
 
 TEST(Configs, DefaultsPrint) {
   GenerateConfig config;
-  EXPECT_EQ(PrintFields(FieldsOf(config)),
-            "pack = \nprompt = \ntokens = \nchat = false\nmax_tokens = 128\nignore_eos = false\n"
-            "stop = \ntemperature = 0\ntop_k = 0\ntop_p = 1\nmin_p = 0\nrepetition_penalty = 1\n"
-            "frequency_penalty = 0\npresence_penalty = 0\nseed = 0\nspec = 3\narithmetic = fast\n"
-            "cpu_isa = auto\nthreads = 0\nprompt_chunk_tokens = 256\nngram_in_memory = false\n");
+  EXPECT_EQ(
+      PrintFields(FieldsOf(config)),
+      "pack = \nprompt = \ntokens = \nchat = false\nmax_tokens = 128\nmin_tokens = 0\nignore_eos = "
+      "false\n"
+      "stop = \ntemperature = 0\ntop_k = 0\ntop_p = 1\nmin_p = 0\nrepetition_penalty = 1\n"
+      "frequency_penalty = 0\npresence_penalty = 0\nlogit_bias = \nseed = 0\nspec = 3\narithmetic "
+      "= fast\n"
+      "cpu_isa = auto\nthreads = 0\nprompt_chunk_tokens = 256\nngram_in_memory = false\n");
 }
 
 TEST(Configs, ChoicesAreListed) {
@@ -86,6 +89,29 @@ TEST(GenerateConfig, FieldsWithoutEffectAreRefused) {
   }
   EXPECT_THAT(ValidateAfter<GenerateConfig>({{"pack", "p"}, {"tokens", "t"}, {"chat", "true"}}),
               HasSubstr("chat: has no effect on tokens"));
+}
+
+TEST(GenerateConfig, MinTokensFitsUnderMaxTokensAndNeedsAnEnd) {
+  Assignments given = {{"pack", "p"}, {"prompt", "hi"}, {"max_tokens", "4"}, {"min_tokens", "4"}};
+  EXPECT_EQ(ValidateAfter<GenerateConfig>(given), "");
+  given.emplace_back("ignore_eos", "true");
+  EXPECT_THAT(ValidateAfter<GenerateConfig>(given), HasSubstr("min_tokens: has no effect"));
+  given = {{"pack", "p"}, {"prompt", "hi"}, {"max_tokens", "4"}, {"min_tokens", "5"}};
+  EXPECT_EQ(ValidateAfter<GenerateConfig>(given),
+            "min_tokens: found 5, expected at most max_tokens (4)");
+}
+
+TEST(GenerateConfig, LogitBiasIsATokenAndANumber) {
+  EXPECT_EQ(ParseLogitBias("17:-2.5")->token, 17);
+  EXPECT_EQ(ParseLogitBias("17:-2.5")->bias, -2.5f);
+  EXPECT_EQ(ParseLogitBias("0:100")->bias, 100.0f);
+  EXPECT_FALSE(ParseLogitBias("").ok());
+  for (const char* text : {":", "5", "5:", ":1", "a:1", "5:1x", "5 :1", "5:nan", "5:inf", "5:100.5",
+                           "5:-101", "-1:0", "3000000000:1", "5:1:1"}) {
+    EXPECT_THAT(ValidateAfter<GenerateConfig>(
+                    {{"pack", "p"}, {"prompt", "hi"}, {"logit_bias", "3:1"}, {"logit_bias", text}}),
+                HasSubstr("logit_bias: found '" + std::string(text) + "'"));
+  }
 }
 
 TEST(GenerateConfig, TopPOfZeroIsRefused) {

@@ -94,6 +94,23 @@ class RunAndScore(unittest.TestCase):
         self.assertEqual(sum(p["accepted"] for p in positions), acceptance["accepted"])
         self.assertGreater(acceptance["accepted"], 0)
 
+    def test_bias_and_min_tokens_steer_the_choice(self):
+        args = ("--pack", self.q8, "--prompt", "import os\n", "--max-tokens", 6)
+        plain = self.run_json(*args, "--ignore-eos")["output_tokens"]
+        banned = self.run_json(*args, "--ignore-eos", f"--logit-bias={plain[0]}:-100")
+        self.assertNotEqual(banned["output_tokens"][0], plain[0])
+        forced = self.run_json(*args, "--ignore-eos", "--logit-bias", "77:100", "--logit-bias",
+                               "78:-100")
+        self.assertEqual(forced["output_tokens"], [77] * 6)
+        stop = json.loads((SOURCE / "profiles/flashlet/generation_config.json").read_text())
+        stop = stop["eos_token_id"]
+        stop = stop[0] if isinstance(stop, list) else stop
+        ends = ("--logit-bias", f"{stop}:100")
+        self.assertEqual(self.run_json(*args, *ends)["output_tokens"], [stop])
+        later = self.run_json(*args, *ends, "--min-tokens", 3)
+        self.assertEqual(later["output_tokens"].index(stop), 3)
+        self.assertEqual(later["finish_reason"], "stop")
+
     def test_text_goes_to_stdout_and_talk_to_stderr(self):
         args = ("--pack", self.q8, "--prompt", "import os\n", "--max-tokens", 20)
         done = hearth("run", *args)
@@ -142,6 +159,15 @@ class RunAndScore(unittest.TestCase):
         self.refused(USAGE, "run", "--pack", self.q8, "--prompt", "a", "--tokens", bad,
                      says="tokens")
         self.refused(USAGE, "run", "--pack", self.q8, "--prompt", "a", "--spec", 9, says="spec")
+        for bias in ("5", "5:", ":1", "a:1", "5:1x", "5:nan", "5:101", "-1:0"):
+            self.refused(USAGE, "run", "--pack", self.q8, "--prompt", "a", f"--logit-bias={bias}",
+                         says="--logit-bias")
+        self.refused(USAGE, "run", "--pack", self.q8, "--prompt", "a", "--max-tokens", 3,
+                     "--min-tokens", 4, says="--min-tokens")
+        for twice in (("8192:1",), ("5:1", "--logit-bias", "5:2")):
+            done = hearth("run", "--pack", self.q8, "--prompt", "a", "--logit-bias", *twice)
+            self.assertNotEqual(done.returncode, OK)
+            self.assertIn("logit_bias", done.stderr)
         self.refused(NOT_FOUND, "run", "--pack", self.dir / "none", "--prompt", "a", says="none")
         self.refused(NOT_FOUND, "run", "--pack", self.q8, "--tokens", self.dir / "none.json",
                      says="none.json")
