@@ -1,0 +1,110 @@
+// Measures kernels: every case of a family in turn, again and again, beside the rate at which the
+// same workers read memory of the same extent in the same moment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "cpu_kernels/bench/kernel_workload.h"
+#include "cpu_kernels/bench/machine_facts.h"
+#include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/file.h"
+#include "runtime/base/worker_team.h"
+
+namespace hearth {
+
+enum class Residence : uint8_t {
+  kCache,  // one item again and again
+  kDram,   // many items, one after the other
+};
+std::string_view ResidenceName(Residence residence);  // "cache", "dram"
+
+enum class MemoryLevel : uint8_t { kL1, kL2, kL3, kDram };
+std::string_view MemoryLevelName(MemoryLevel level);  // "L1", "L2", "L3", "DRAM"
+
+// Where a working set lies: `bytes_each` of every worker, of which each has its own first and
+// second level. A machine that tells nothing of its caches has DRAM alone.
+MemoryLevel LevelOf(const CacheBytes& caches, uint64_t bytes_each, uint32_t worker_count);
+
+struct KernelBenchOptions {
+  std::vector<const CpuKernels*> kernels;  // rows of the table that this machine runs
+  std::vector<uint32_t> rows = {1, 2, 4, 7, 8};
+  std::vector<Residence> residences = {Residence::kCache, Residence::kDram};
+  std::vector<uint32_t> thread_counts = {1};
+  uint64_t memory_bytes = 0;  // that DRAM cases walk over
+  int64_t sample_ns = 0;      // at least, for one sample of one case
+  uint32_t sample_count = 11;
+  CacheBytes caches;
+};
+
+struct ReadRate {
+  MemoryLevel level;
+  uint32_t thread_count;
+  double bytes_per_sec;
+};
+
+struct CaseResult {
+  Isa isa = Isa::kScalar;
+  uint32_t rows = 0;
+  Residence residence = Residence::kCache;
+  uint32_t thread_count = 0;
+  MemoryLevel level = MemoryLevel::kDram;
+  WorkloadFacts facts;
+  std::string not_measured{};     // why; then what follows is zero
+  double run_ns = 0;              // median: one item, all rows; with many workers their throughput
+  double spread = 0;              // half the distance between the quartiles, over the median
+  double read_bytes_per_sec = 0;  // median of what the probe found
+  double read_fraction = 0;       // median of moved bytes a second over the probe's rate
+  uint32_t sample_count = 0;
+
+  double bytes_per_sec() const;    // moved
+  double weights_per_sec() const;  // of one row: zero when the kernel reads no weights
+  double row_ns() const { return run_ns / rows; }
+};
+
+class KernelBench {
+ public:
+  // ResourceExhausted when `memory_bytes` is more than `available_bytes`, InvalidArgument when it
+  // is too little to measure anything. Keeps `clock`.
+  static absl::StatusOr<std::unique_ptr<KernelBench>> Create(const KernelBenchOptions& options,
+                                                             uint64_t available_bytes,
+                                                             Clock& clock);
+  ~KernelBench();
+
+  // Of every level that the machine has, for each number of threads.
+  std::vector<ReadRate> MeasureReadRates();
+
+  uint64_t CaseCount(const KernelFamily& family) const;
+  // `progress` receives the number of cases done so far, of this family.
+  std::vector<CaseResult> Measure(const KernelFamily& family,
+                                  const std::function<void(uint64_t)>& progress);
+
+ private:
+  struct Case;
+  struct ProbeOf;
+  KernelBench(const KernelBenchOptions& options, Clock& clock, AnonymousMapping arena);
+
+  void FillArena(const KernelFamily& family, const WorkloadFacts& facts);
+  std::vector<Case> MakeCases(const KernelFamily& family);
+  Case MakeCase(const KernelFamily& family, Case wanted, uint64_t out_offset);
+  std::vector<ProbeOf> MakeProbes(std::vector<Case>* cases);
+  void Calibrate(Case* c);
+  void RunJob(Case* c);
+  void TakeSample(Case* c, double read_bytes_per_sec);
+
+  const KernelBenchOptions options_;
+  Clock& clock_;
+  AnonymousMapping arena_;
+  std::vector<std::unique_ptr<WorkerTeam>> teams_;  // one for each of options_.thread_counts
+};
+
+}  // namespace hearth
