@@ -1,55 +1,36 @@
 #include "runtime/base/worker_team.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/base/check.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "runtime/base/clock.h"
+#include "runtime/base/spin_wait.h"
 
 namespace hearth {
 namespace {
 
-// A decode step asks for a job every few microseconds. Waiting is 2,000 pauses (40-100 us on
-// current processors), which bridges the gap between two jobs; then 500 offers of the processor to
-// whoever else wants it (about 0.3 ms when nobody does), which bridges the gap between two windows
-// and lets a worker without a core of its own run; after that a worker parks.
-constexpr uint32_t kPauses = 2000;
-constexpr uint32_t kYields = 500;
-
-void Pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
-// The `waits`-th wait in a row for something that another thread is about to do.
-void Wait(uint32_t waits) {
-  if (waits < kPauses) {
-    Pause();
-  } else {
-    std::this_thread::yield();
-  }
-}
+// A decode step asks for a job every few microseconds and, when a GPU computes between two layers,
+// every few hundred; waking a parked thread costs up to 50 us. So a worker waits for 1 ms, of which
+// all but the beginning is spent offering its processor to others, before it parks.
+constexpr int64_t kParkAfterNs = 1'000'000;
+constexpr uint32_t kWaitsPerClock = 32;  // steps of waiting between two looks at the clock
 
 }  // namespace
 
-WorkerTeam::WorkerTeam(uint32_t worker_count) : worker_count_(worker_count), shares_(worker_count) {
+WorkerTeam::WorkerTeam(uint32_t worker_count, std::vector<uint32_t> worker_nodes)
+    : worker_count_(worker_count), worker_nodes_(std::move(worker_nodes)), shares_(worker_count) {
   HEARTH_CHECK(worker_count >= 1);
+  HEARTH_CHECK(worker_nodes_.empty() || worker_nodes_.size() == worker_count);
+  for (const uint32_t node : worker_nodes_) node_count_ = std::max(node_count_, node + 1);
   threads_.reserve(worker_count - 1);
   for (uint32_t w = 1; w < worker_count; ++w) threads_.emplace_back([this, w] { WorkerMain(w); });
 }
 
 WorkerTeam::~WorkerTeam() {
-  {
-    std::lock_guard lock(park_mutex_);
-    stopping_.store(true, std::memory_order_release);
-    epoch_.fetch_add(1, std::memory_order_seq_cst);
-  }
-  wake_.notify_all();
+  stopping_.store(true, std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  epoch_.notify_all();
   for (std::thread& t : threads_) t.join();
 }
 
@@ -72,44 +53,41 @@ void WorkerTeam::Run(uint32_t count, uint32_t grain, RangeFn fn, void* context) 
     return;
   }
   pending_.store(worker_count_ - 1, std::memory_order_relaxed);
-  const uint64_t epoch = epoch_.fetch_add(1, std::memory_order_seq_cst) + 1;
-  if (parked_.load(std::memory_order_seq_cst) > 0) {
-    std::lock_guard lock(park_mutex_);  // pairs with the predicate check of a worker about to park
-    wake_.notify_all();
-  }
+  const uint32_t epoch = epoch_.fetch_add(1, std::memory_order_seq_cst) + 1;
+  epoch_.notify_all();  // asks the kernel only when a worker is parked
   RunShare(0);
   for (uint32_t w = 1; w < worker_count_; ++w) {
     if (!Claim(w, epoch)) continue;
     RunShare(w);
     pending_.fetch_sub(1, std::memory_order_relaxed);
   }
-  for (uint32_t waits = 0; pending_.load(std::memory_order_acquire) != 0; ++waits) Wait(waits);
+  for (SpinWait wait; pending_.load(std::memory_order_acquire) != 0;) wait.Pause();
 }
 
-bool WorkerTeam::Claim(uint32_t worker, uint64_t epoch) {
-  uint64_t before = epoch - 1;
+bool WorkerTeam::Claim(uint32_t worker, uint32_t epoch) {
+  uint32_t before = epoch - 1;
   return shares_[worker].claimed_epoch.compare_exchange_strong(before, epoch,
                                                                std::memory_order_acq_rel);
 }
 
+uint32_t WorkerTeam::AwaitJob(uint32_t seen) {
+  SteadyClock clock;
+  const int64_t park_ns = clock.NowNs() + kParkAfterNs;
+  SpinWait wait;
+  do {
+    for (uint32_t i = 0; i < kWaitsPerClock; ++i) {
+      const uint32_t epoch = epoch_.load(std::memory_order_acquire);
+      if (epoch != seen) return epoch;
+      wait.Pause();
+    }
+  } while (clock.NowNs() < park_ns);
+  epoch_.wait(seen, std::memory_order_acquire);
+  return epoch_.load(std::memory_order_acquire);
+}
+
 void WorkerTeam::WorkerMain(uint32_t worker) {
-  uint64_t seen = 0;
-  for (;;) {
-    uint64_t epoch = epoch_.load(std::memory_order_acquire);
-    for (uint32_t waits = 0; epoch == seen && waits < kPauses + kYields; ++waits) {
-      Wait(waits);
-      epoch = epoch_.load(std::memory_order_acquire);
-    }
-    if (epoch == seen) {
-      std::unique_lock lock(park_mutex_);
-      parked_.fetch_add(1, std::memory_order_seq_cst);
-      wake_.wait(lock, [&] {
-        epoch = epoch_.load(std::memory_order_seq_cst);
-        return epoch != seen;
-      });
-      parked_.fetch_sub(1, std::memory_order_seq_cst);
-    }
-    seen = epoch;
+  for (uint32_t epoch = 0;;) {
+    epoch = AwaitJob(epoch);
     if (stopping_.load(std::memory_order_acquire)) return;
     if (!Claim(worker, epoch)) continue;
     RunShare(worker);

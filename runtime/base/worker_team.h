@@ -1,12 +1,12 @@
 // A fixed team of threads that run one function at a time over an index range: fork-join with two
-// synchronisation points. Workers spin for a bounded time after a job, then park, so that an idle
-// team costs nothing. Owned by one thread, which takes part in each job as worker 0.
+// synchronisation points. Workers wait for a bounded time (kParkAfterNs) after a job, then park, so
+// that an idle team costs nothing. Owned by one thread, which takes part in each job as worker 0.
+// A job never waits for a worker that the system has not let run: whoever comes first, worker or
+// caller, takes its share.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -18,13 +18,23 @@ class WorkerTeam {
   // Receives the caller's context, its worker index in [0, worker_count()), and its range.
   using RangeFn = void (*)(void* context, uint32_t worker, uint32_t begin, uint32_t end);
 
-  // `worker_count` >= 1 includes the calling thread.
-  explicit WorkerTeam(uint32_t worker_count);
+  // `worker_count` >= 1 includes the calling thread. `worker_nodes`: which memory node each worker
+  // is close to, counted from 0; empty when there is but one.
+  explicit WorkerTeam(uint32_t worker_count, std::vector<uint32_t> worker_nodes = {});
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   uint32_t worker_count() const { return worker_count_; }
+  uint32_t node_of(uint32_t worker) const {
+    return worker_nodes_.empty() ? 0 : worker_nodes_[worker];
+  }
+  uint32_t node_count() const { return node_count_; }
+
+  // The thread of worker 1 and up, for pinning.
+  std::thread::native_handle_type thread(uint32_t worker) {
+    return threads_[worker - 1].native_handle();
+  }
 
   // Splits [0, count) into one contiguous range per worker, in multiples of `grain`, and returns
   // when all have run. Which worker gets which range is a pure function of (count, grain,
@@ -50,11 +60,12 @@ class WorkerTeam {
 
  private:
   struct alignas(64) Share {
-    std::atomic<uint64_t> claimed_epoch{0};  // the last job whose share of this worker was taken
+    std::atomic<uint32_t> claimed_epoch{0};  // the last job whose share of this worker was taken
   };
 
   void Run(uint32_t count, uint32_t grain, RangeFn fn, void* context);
-  bool Claim(uint32_t worker, uint64_t epoch);
+  bool Claim(uint32_t worker, uint32_t epoch);
+  uint32_t AwaitJob(uint32_t seen);
   void RunShare(uint32_t worker) const;
   void WorkerMain(uint32_t worker);
 
@@ -66,18 +77,17 @@ class WorkerTeam {
   };
 
   const uint32_t worker_count_;
+  const std::vector<uint32_t> worker_nodes_;
+  uint32_t node_count_ = 1;
   Job job_;  // written before epoch_ is raised, read after it is seen
 
   // Ordering: Run() writes job_, then raises epoch_ (release). A thread that sees the new epoch_
   // (acquire) may claim a share of it, from epoch - 1 to epoch, and only then reads job_; it lowers
   // pending_ (release) when the share has run. Run() returns once it reads pending_ == 0 (acquire),
   // so job_ is not written again while anyone reads it, and every share has been claimed once: a
-  // worker that wakes up late fails to claim.
-  alignas(64) std::atomic<uint64_t> epoch_{0};
+  // worker that wakes up late fails to claim. Epochs wrap around; only neighbours are compared.
+  alignas(64) std::atomic<uint32_t> epoch_{0};
   alignas(64) std::atomic<uint32_t> pending_{0};
-  alignas(64) std::atomic<uint32_t> parked_{0};
-  std::mutex park_mutex_;
-  std::condition_variable wake_;
   std::atomic<bool> stopping_{false};
   std::vector<Share> shares_;
   std::vector<std::thread> threads_;

@@ -9,12 +9,9 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
-#include "runtime/base/units.h"
 
 namespace hearth {
 namespace {
-
-constexpr uint64_t kSpanAlignBytes = 64;
 
 uint32_t RowsMax(const PassLimits& limits) {
   return std::max(limits.prompt_rows_max, limits.window_rows_max);
@@ -22,17 +19,7 @@ uint32_t RowsMax(const PassLimits& limits) {
 
 }  // namespace
 
-// Hands out float spans twice over: once to add up their size, once to place them.
-struct CpuSequence::Carver {
-  std::byte* base = nullptr;
-  uint64_t used_bytes = 0;
-  void Take(std::span<float>& span, uint64_t count) {
-    if (base != nullptr) span = {reinterpret_cast<float*>(base + used_bytes), count};
-    used_bytes += AlignUp(count * sizeof(float), kSpanAlignBytes);
-  }
-};
-
-void CpuSequence::Carve(Carver& carver, const ModelGeometry& g, const PassLimits& limits) {
+void CpuSequence::ReserveState(const ModelGeometry& g, const PassLimits& limits) {
   const GdnGeometry& n = g.gdn;
   const uint64_t window = limits.window_rows_max;
   const uint64_t state = uint64_t{n.value_head_count} * n.key_head_dim * n.value_head_dim;
@@ -41,30 +28,30 @@ void CpuSequence::Carve(Carver& carver, const ModelGeometry& g, const PassLimits
   for (uint32_t layer = 0; layer < g.layer_count_with_mtp(); ++layer) {
     if (layer < g.layer_count() && g.layers[layer] == MixerKind::kGdn) {
       GdnState& s = gdn_[layer];
-      carver.Take(s.committed, state);
-      carver.Take(s.working, state);
-      carver.Take(s.conv_history, uint64_t{n.conv_taps - 1} * n.conv_channels());
-      carver.Take(s.window_conv, (n.conv_taps - 1 + window) * n.conv_channels());
-      carver.Take(s.window_qkv, window * n.conv_channels());
-      carver.Take(s.window_decay, window * n.value_head_count);
-      carver.Take(s.window_beta, window * n.value_head_count);
+      arena_.Reserve(s.committed, state);
+      arena_.Reserve(s.working, state);
+      arena_.Reserve(s.conv_history, uint64_t{n.conv_taps - 1} * n.conv_channels());
+      arena_.Reserve(s.window_conv, (n.conv_taps - 1 + window) * n.conv_channels());
+      arena_.Reserve(s.window_qkv, window * n.conv_channels());
+      arena_.Reserve(s.window_decay, window * n.value_head_count);
+      arena_.Reserve(s.window_beta, window * n.value_head_count);
     } else {
       QsaState& s = qsa_[layer];
       s.raw_rows = RowsMax(limits) + 2 * a.block_tokens;
-      carver.Take(s.k, context_tokens_max_ * kv);
-      carver.Take(s.v, context_tokens_max_ * kv);
-      carver.Take(s.raw_keys, uint64_t{s.raw_rows} * a.indexer_head_dim);
-      carver.Take(s.block_keys,
-                  uint64_t{context_tokens_max_ / a.block_tokens + 1} * a.indexer_head_dim);
+      arena_.Reserve(s.k, context_tokens_max_ * kv);
+      arena_.Reserve(s.v, context_tokens_max_ * kv);
+      arena_.Reserve(s.raw_keys, uint64_t{s.raw_rows} * a.indexer_head_dim);
+      arena_.Reserve(s.block_keys,
+                     uint64_t{context_tokens_max_ / a.block_tokens + 1} * a.indexer_head_dim);
     }
   }
   if (g.ngram.row_count != 0) {
     const uint64_t rows = uint64_t{g.ngram.conv_taps - 1} * g.ngram.ngram_size;
-    carver.Take(ngram_.history, rows * g.stream_dim());
-    carver.Take(ngram_.window, (rows + window) * g.stream_dim());
+    arena_.Reserve(ngram_.history, rows * g.stream_dim());
+    arena_.Reserve(ngram_.window, (rows + window) * g.stream_dim());
   }
-  carver.Take(hidden_, uint64_t{RowsMax(limits) + 1} * g.stream_dim());
-  carver.Take(chain_hidden_, g.stream_dim());
+  arena_.Reserve(hidden_, uint64_t{RowsMax(limits) + 1} * g.stream_dim());
+  arena_.Reserve(chain_hidden_, g.stream_dim());
 }
 
 absl::StatusOr<std::unique_ptr<CpuSequence>> CpuSequence::Create(const ModelGeometry& geometry,
@@ -76,16 +63,10 @@ absl::StatusOr<std::unique_ptr<CpuSequence>> CpuSequence::Create(const ModelGeom
   s->gdn_.resize(geometry.layer_count());
   s->qsa_.resize(geometry.layer_count_with_mtp());
   s->tokens_.reserve(context_tokens_max);
-  Carver sizes;
-  s->Carve(sizes, geometry, limits);
-  absl::StatusOr<AnonymousMapping> arena = AnonymousMapping::Create(sizes.used_bytes);
-  if (!arena.ok()) {
-    return Annotate(arena.status(),
-                    absl::StrCat("state of a sequence of ", context_tokens_max, " tokens"));
-  }
-  s->arena_ = *std::move(arena);
-  Carver places{.base = s->arena_.data().data()};
-  s->Carve(places, geometry, limits);
+  s->ReserveState(geometry, limits);
+  HEARTH_RETURN_IF_ERROR(
+      Annotate(s->arena_.Allocate(),
+               absl::StrCat("state of a sequence of ", context_tokens_max, " tokens")));
   return s;
 }
 

@@ -11,7 +11,7 @@
 
 #include "pack/format/geometry.h"
 #include "runtime/backend/backend.h"
-#include "runtime/base/file.h"
+#include "runtime/base/scratch_arena.h"
 
 namespace hearth {
 
@@ -80,12 +80,11 @@ class CpuSequence final : public Sequence {
   }  // the MTP layer's id is the trunk's layer count
   NgramState& ngram() { return ngram_; }
 
-  uint64_t bytes() const { return arena_.data().size(); }
+  uint64_t bytes() const { return arena_.bytes(); }
 
  private:
   CpuSequence() = default;
-  struct Carver;
-  void Carve(Carver& carver, const ModelGeometry& geometry, const PassLimits& limits);
+  void ReserveState(const ModelGeometry& geometry, const PassLimits& limits);
 
   uint32_t context_tokens_max_ = 0;
   uint32_t token_count_ = 0;
@@ -103,7 +102,7 @@ class CpuSequence final : public Sequence {
   NgramState ngram_;
   std::span<float> hidden_;        // (1 + rows max, D)
   std::span<float> chain_hidden_;  // (D)
-  AnonymousMapping arena_{*AnonymousMapping::Create(0)};
+  ScratchArena arena_;
 };
 
 }  // namespace hearth

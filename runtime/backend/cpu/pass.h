@@ -10,7 +10,7 @@
 #include "runtime/backend/backend.h"
 #include "runtime/backend/cpu/cpu_sequence.h"
 #include "runtime/backend/cpu/projection.h"
-#include "runtime/backend/cpu/scratch.h"
+#include "runtime/base/scratch_arena.h"
 #include "runtime/base/worker_team.h"
 #include "runtime/model/weights.h"
 

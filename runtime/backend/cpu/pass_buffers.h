@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "runtime/backend/cpu/pass.h"
-#include "runtime/backend/cpu/scratch.h"
+#include "runtime/base/scratch_arena.h"
 
 namespace hearth {
 

@@ -1,4 +1,4 @@
-// Buffers of a pass, carved once from one mapping so that decoding allocates nothing.
+// Buffers carved once from one mapping, so that what uses them allocates nothing later.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 
-#include "runtime/base/check.h"
 #include "runtime/base/file.h"
 #include "runtime/base/units.h"
 
