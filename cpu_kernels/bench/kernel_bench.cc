@@ -19,7 +19,7 @@ constexpr uint64_t kMemoryBytesMin = 1_MiB;
 constexpr uint64_t kCacheCasesBytesEach = 32_MiB;  // for every worker's largest item
 constexpr uint64_t kTileBytes = 1_MiB;
 constexpr uint64_t kJobsMax = 1u << 20;
-constexpr int64_t kProbeShare = 4;  // a probe's sample is this part of a case's
+constexpr int64_t kProbeShare = 2;  // a probe's sample is this part of a case's
 
 double Median(std::vector<double> values) {
   HEARTH_CHECK(!values.empty());
@@ -67,6 +67,10 @@ double CaseResult::bytes_per_sec() const {
   return run_ns > 0 ? static_cast<double>(facts.moved_bytes) * 1e9 / run_ns : 0;
 }
 
+double CaseResult::read_fraction() const {
+  return read_bytes_per_sec > 0 ? bytes_per_sec() / read_bytes_per_sec : 0;
+}
+
 double CaseResult::weights_per_sec() const {
   return run_ns > 0 ? static_cast<double>(facts.weight_count) * 1e9 / run_ns : 0;
 }
@@ -88,7 +92,6 @@ struct KernelBench::Case {
   size_t probe = 0;
   std::vector<double> run_ns{};
   std::vector<double> rates{};
-  std::vector<double> fractions{};
 
   bool measured() const { return result.not_measured.empty(); }
   BenchItem Item(uint64_t index) const {
@@ -328,8 +331,6 @@ void KernelBench::TakeSample(Case* c, double read_bytes_per_sec) {
   const double run_ns = elapsed_ns / static_cast<double>(c->jobs * c->runs_per_job);
   c->run_ns.push_back(run_ns);
   c->rates.push_back(read_bytes_per_sec);
-  c->fractions.push_back(static_cast<double>(c->result.facts.moved_bytes) * 1e9 / run_ns /
-                         read_bytes_per_sec);
 }
 
 std::vector<CaseResult> KernelBench::Measure(const KernelFamily& family,
@@ -351,9 +352,9 @@ std::vector<CaseResult> KernelBench::Measure(const KernelFamily& family,
     if (c.measured()) {
       c.result.sample_count = options_.sample_count;
       c.result.run_ns = Median(c.run_ns);
+      c.result.best_run_ns = std::ranges::min(c.run_ns);
       c.result.spread = Spread(c.run_ns);
       c.result.read_bytes_per_sec = Median(c.rates);
-      c.result.read_fraction = Median(c.fractions);
     }
     results.push_back(std::move(c.result));
   }

@@ -61,13 +61,14 @@ struct CaseResult {
   WorkloadFacts facts;
   std::string not_measured{};     // why; then what follows is zero
   double run_ns = 0;              // median: one item, all rows; with many workers their throughput
+  double best_run_ns = 0;         // of all samples
   double spread = 0;              // half the distance between the quartiles, over the median
   double read_bytes_per_sec = 0;  // median of what the probe found
-  double read_fraction = 0;       // median of moved bytes a second over the probe's rate
   uint32_t sample_count = 0;
 
   double bytes_per_sec() const;    // moved
-  double weights_per_sec() const;  // of one row: zero when the kernel reads no weights
+  double read_fraction() const;    // of the probe's rate
+  double weights_per_sec() const;  // each counted once for all rows; zero: the kernel reads none
   double row_ns() const { return run_ns / rows; }
 };
 
@@ -79,6 +80,8 @@ class KernelBench {
                                                              uint64_t available_bytes,
                                                              Clock& clock);
   ~KernelBench();
+
+  uint64_t memory_bytes() const { return arena_.data().size(); }  // that it holds
 
   // Of every level that the machine has, for each number of threads.
   std::vector<ReadRate> MeasureReadRates();

@@ -1,5 +1,6 @@
 #include "cpu_kernels/bench/machine_facts.h"
 
+#include <fstream>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
@@ -15,12 +16,16 @@
 namespace hearth {
 namespace {
 
-constexpr uint64_t kFileBytesMax = 4_MiB;  // /proc/cpuinfo of a machine of a thousand threads
+constexpr uint64_t kFileBytesMax = 64_KiB;  // what is looked for stands near the beginning
 constexpr int kCacheIndexMax = 16;
 
+// Files of the kernel have no length until they are read. Empty when there is none.
 std::string ReadText(const std::string& root, std::string_view path) {
-  const absl::StatusOr<std::string> text = ReadFile(JoinPath(root, path), kFileBytesMax);
-  return text.ok() ? std::string(absl::StripAsciiWhitespace(*text)) : "";
+  std::ifstream in(JoinPath(root, path), std::ios::binary);
+  std::string text(kFileBytesMax, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  return std::string(absl::StripAsciiWhitespace(text));
 }
 
 // The value of the first "name : value" line.

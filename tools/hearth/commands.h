@@ -15,5 +15,6 @@ Command PackInspectCommand();
 Command RunCommand();
 Command ScoreCommand();
 Command DevicesCommand();
+Command BenchKernelsCommand();
 
 }  // namespace hearth::cli

@@ -38,8 +38,11 @@ Progress::Progress(const CommandIo& io, ProgressOptions options)
       start_ns_(clock_.NowNs()),
       next_ns_(start_ns_ + (terminal_ ? kQuietNs : kPlainIntervalNs)) {}
 
-Progress::~Progress() {
+Progress::~Progress() { Hide(); }
+
+void Progress::Hide() {
   if (line_open_) talk_ << kEraseLine << std::flush;
+  line_open_ = false;
 }
 
 void Progress::Update(uint64_t done) {
@@ -65,8 +68,12 @@ std::string Progress::Line(uint64_t done, int64_t elapsed_ns) const {
         &line, " of %s (%d%%)", FormatCount(options_.unit, options_.total),
         static_cast<int>(100.0 * static_cast<double>(shown) / static_cast<double>(options_.total)));
   }
-  absl::StrAppend(&line, options_.unit == ProgressUnit::kTokens ? " tokens, " : ", ",
-                  FormatCount(options_.unit, static_cast<uint64_t>(per_second)), "/s");
+  if (options_.unit == ProgressUnit::kCases) {
+    absl::StrAppend(&line, " cases");
+  } else {
+    absl::StrAppend(&line, options_.unit == ProgressUnit::kTokens ? " tokens, " : ", ",
+                    FormatCount(options_.unit, static_cast<uint64_t>(per_second)), "/s");
+  }
   if (options_.total > done && done > 0) {
     const double left = static_cast<double>(options_.total - done) / per_second;
     absl::StrAppend(&line, ", ", FormatSeconds(static_cast<uint64_t>(std::min(left, 3.6e6)) + 1),

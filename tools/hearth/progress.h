@@ -10,7 +10,7 @@
 
 namespace hearth::cli {
 
-enum class ProgressUnit { kBytes, kTokens };
+enum class ProgressUnit { kBytes, kTokens, kCases };
 
 struct ProgressOptions {
   std::string label;  // "packing"
@@ -28,6 +28,7 @@ class Progress {
   ~Progress();
 
   void Update(uint64_t done);  // units so far; cheap enough to be called for every unit of work
+  void Hide();  // takes the line away, so that results can be written; the next Update() returns it
 
  private:
   std::string Line(uint64_t done, int64_t elapsed_ns) const;
