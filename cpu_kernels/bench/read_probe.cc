@@ -8,8 +8,8 @@
 namespace hearth {
 namespace {
 
-constexpr uint64_t kWalkGrainBytes = 8192;  // a multiple of what every ReadOrder needs
-constexpr uint64_t kAmountMax = uint64_t{1} << 24;
+constexpr uint64_t kWalkGrainBytes = 8192;               // a multiple of what every ReadOrder needs
+constexpr uint64_t kSampleBytesMax = uint64_t{1} << 30;  // of one worker
 constexpr int kTriesPerOrder = 3;
 
 }  // namespace
@@ -62,9 +62,9 @@ double ReadProbe::Rate(ReadOrder order, uint64_t amount) {
 }
 
 void ReadProbe::Calibrate(int64_t sample_ns) {
-  const uint64_t most =
-      loop_bytes_ != 0 ? kAmountMax : memory_.size() / kWalkGrainBytes / team_->worker_count();
   const uint64_t each = loop_bytes_ == 0 ? kWalkGrainBytes : loop_bytes_;
+  const uint64_t most = loop_bytes_ == 0 ? memory_.size() / kWalkGrainBytes / team_->worker_count()
+                                         : std::max<uint64_t>(kSampleBytesMax / loop_bytes_, 1);
   amount_ = 1;
   for (int64_t elapsed_ns = 0; elapsed_ns < sample_ns / 4 && amount_ < most;) {
     amount_ = std::min(amount_ * 2, most);

@@ -68,7 +68,7 @@ std::string Cell(const CaseResult& c) {
     return absl::StrFormat("%7.1f %6.1f %5.0f %3.0f", gb, c.weights_per_sec() * 1e-9, percent,
                            spread);
   }
-  return absl::StrFormat("%7.0f %6.1f %5.0f %3.0f", c.row_ns(), gb, percent, spread);
+  return absl::StrFormat("%8.0f %5.1f %5.0f %3.0f", c.row_ns(), gb, percent, spread);
 }
 
 void AppendTable(const FamilyReport& report, Isa isa, std::string* text) {
