@@ -61,6 +61,7 @@ float WideWeight(const WeightRow& row, size_t k) {
       return DecodeE4m3(std::to_integer<uint8_t>(row.band[index])) *
              Load<float>(row.grid + k / kFp8BlockValues * 4);
     case ExpertFormat::kNvfp4:
+    case ExpertFormat::kXt:
       break;
   }
   return 0;

@@ -15,7 +15,6 @@
 namespace hearth {
 namespace {
 
-constexpr Projection kProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 
 const char* ProjectionName(Projection p) {
   switch (p) {
@@ -52,6 +51,9 @@ absl::Status CheckCounts(const SourceMatrix& m, ExpertFormat format, const BandS
     case ExpertFormat::kBf16:
     case ExpertFormat::kF32:
       fits = fits && m.values.size() == values;
+      break;
+    case ExpertFormat::kXt:  // no source comes in it
+      fits = false;
       break;
   }
   if (fits) return absl::OkStatus();
@@ -129,6 +131,8 @@ absl::Status PackMatrix(const ExpertLayout& layout, Projection p, ExpertFormat f
     case ExpertFormat::kF32:
       InterleaveF32(shape, m.values, bands);
       break;
+    case ExpertFormat::kXt:
+      HEARTH_CHECK(false);
   }
   return absl::OkStatus();
 }
@@ -142,6 +146,7 @@ void RepackStats::Add(const RepackStats& other) {
 }
 
 bool CanRepack(ExpertFormat from, ExpertFormat to) {
+  if (to == ExpertFormat::kXt || from == ExpertFormat::kXt) return false;
   return from == to || to == ExpertFormat::kNvfp4 ||
          (from == ExpertFormat::kNvfp4 && to == ExpertFormat::kBf16);
 }
@@ -190,6 +195,8 @@ void UnpackExpert(const ExpertLayout& layout, std::span<const std::byte> blob, S
         m.values.resize(values);
         DeinterleaveF32(shape, bands, m.values);
         break;
+      case ExpertFormat::kXt:
+        HEARTH_CHECK(false);
     }
   }
 }

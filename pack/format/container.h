@@ -78,7 +78,7 @@ struct ExpertLayerEntry {
   uint32_t format = 0;  // ExpertFormat
   uint32_t hidden = 0;
   uint32_t width = 0;
-  uint32_t reserved = 0;
+  uint32_t xt_bits = 0;  // kXt: gate | up << 8 | down << 16; else zero
 };
 static_assert(sizeof(ExpertDirectoryHeader) == 8);
 static_assert(sizeof(ExpertLayerEntry) == 32);

@@ -16,6 +16,15 @@
 namespace hearth {
 namespace {
 
+uint32_t PackXtBits(XtBits bits) {
+  return bits.gate | uint32_t{bits.up} << 8 | uint32_t{bits.down} << 16;
+}
+
+XtBits UnpackXtBits(uint32_t packed) {
+  return {static_cast<uint8_t>(packed), static_cast<uint8_t>(packed >> 8),
+          static_cast<uint8_t>(packed >> 16)};
+}
+
 class DirectoryBuilder {
  public:
   template <class T>
@@ -230,7 +239,8 @@ std::vector<std::byte> EncodeExpertDirectory(const ExpertDirectory& directory) {
                                  .blob_bytes = layout.blob_bytes(),
                                  .format = static_cast<uint32_t>(layout.format),
                                  .hidden = layout.hidden,
-                                 .width = layout.width});
+                                 .width = layout.width,
+                                 .xt_bits = PackXtBits(layout.xt_bits)});
   }
   builder.Add(std::span<const uint32_t>(directory.crcs));
   return builder.Seal();
@@ -317,12 +327,13 @@ absl::StatusOr<ExpertDirectory> DecodeExpertDirectory(std::span<const std::byte>
     ExpertLayerEntry e;
     HEARTH_CHECK(cursor.Take(e));
     const bool known = e.format >= static_cast<uint32_t>(ExpertFormat::kNvfp4) &&
-                       e.format <= static_cast<uint32_t>(ExpertFormat::kF32);
-    if (!known || e.hidden > kExpertSideMax || e.width > kExpertSideMax || e.reserved != 0) {
+                       e.format <= static_cast<uint32_t>(ExpertFormat::kXt);
+    if (!known || e.hidden > kExpertSideMax || e.width > kExpertSideMax || e.xt_bits >> 24 != 0) {
       return Damaged(path, absl::StrCat("layer ", layer, ": unknown format ", e.format,
                                         " or shape (", e.hidden, ", ", e.width, ")"));
     }
-    auto layout = ExpertLayout::Create(static_cast<ExpertFormat>(e.format), e.hidden, e.width);
+    auto layout = ExpertLayout::Create(static_cast<ExpertFormat>(e.format), e.hidden, e.width,
+                                       UnpackXtBits(e.xt_bits));
     if (!layout.ok()) return Annotate(layout.status(), absl::StrCat(path, ": layer ", layer));
     if (e.blob_bytes != layout->blob_bytes() || e.offset_bytes != end_bytes ||
         end_bytes > header.directory_offset_bytes) {

@@ -9,7 +9,6 @@
 namespace hearth {
 namespace {
 
-constexpr Projection kProjections[] = {Projection::kGate, Projection::kUp, Projection::kDown};
 
 const char* ProjectionName(Projection p) {
   return p == Projection::kGate ? "gate_proj" : (p == Projection::kUp ? "up_proj" : "down_proj");

@@ -1,0 +1,63 @@
+// XT, the trellis code of routed experts at 2, 3 or 4 bits per weight: what a stream of symbols
+// decodes to. Layout of a matrix: pack/format/xt_layout.h. Encoder: pack/quant/xt_encoder.h.
+//
+// A stream is circular; each of its symbols (one per weight) is `bits` wide and decodes to an int
+// level that depends on the symbol and on a few before it. The dependence is a sliding window, so
+// any position can be decoded from the bytes around it.
+//
+// Bytes of a stream, as a lane of the matrix layout holds them (t counts symbols):
+//   4 bits  B[l] = c[2l] | c[2l+1] << 4
+//   2 bits  B[l] = c[4l] | c[4l+1] << 2 | c[4l+2] << 4 | c[4l+3] << 6
+//   3 bits  B[l] as for 2 bits, from the low two bits of each symbol; R[g] has the high bit of
+//           symbol 8g + i in bit i
+// Let p be the place of symbol t within its byte B[l], w the width of its field (4, 2 or 2), and
+//   Recent(l) = the low (p + 1) * w bits of B[l] and the other bits of B[l - 1]
+//   High(g)   = the low i + 1 bits of R[g] and the other bits of R[g - 1]   (3 bits, i = t mod 8)
+// that is, the newest 8 bits, each at its own place in the byte. Then, with 8 x 8 matrices over
+// GF(2) that belong to the phase (t mod phase_count):
+//   2 and 4 bits  h = Recent(l) ^ older * Recent(l - 1) ^ oldest * Recent(l - 2)
+//   3 bits        h = Recent(l) ^ older * High(g)       ^ oldest * Recent(l - 1)
+// With a = the nibble of h that holds the newest symbol's field and b = the other nibble,
+//   level = table[0][a] + table[1][b] + table[2][a ^ b],  a number in [-63, 63].
+// One table lookup of 256 entries decodes it where the processor has one (VBMI), three of 16
+// elsewhere.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace hearth {
+
+inline constexpr int kXtLevelOffset = 64;  // kernels hold a level as the byte level + 64
+
+// Column j is the image of bit j.
+using XtMatrix = std::array<uint8_t, 8>;
+
+uint8_t XtApply(const XtMatrix& matrix, uint8_t byte);
+
+struct XtCode {
+  uint32_t bits = 0;
+  uint32_t phase_count = 0;          // 2 at 4 bits, 4 at 2 bits, 8 at 3 bits
+  std::array<XtMatrix, 8> older{};   // [phase]
+  std::array<XtMatrix, 8> oldest{};  // [phase]; all zero when the window is 16 bits
+  std::array<std::array<int8_t, 16>, 3> table{};
+  float level_deviation = 0;  // level units per standard deviation of the weights, best for a
+                              // Gaussian
+
+  uint32_t field_bits() const { return bits == 3 ? 2 : bits; }
+  uint32_t fields_per_byte() const { return 8 / field_bits(); }
+  bool uses_oldest() const;
+  // Whether the newest field of that phase lies in the high nibble of a byte.
+  bool newest_is_high(uint32_t phase) const {
+    return phase % fields_per_byte() >= fields_per_byte() / 2;
+  }
+  // h above, and the level of an h.
+  uint8_t Hash(uint32_t phase, uint8_t recent, uint8_t older_byte, uint8_t oldest_byte) const;
+  int Level(uint32_t phase, uint8_t hash) const;
+};
+
+// The code of a rate; `bits` is 2, 3 or 4. These are part of the format: a pack names them by its
+// version.
+const XtCode& XtCodeOf(uint32_t bits);
+
+}  // namespace hearth
