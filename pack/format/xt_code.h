@@ -33,7 +33,13 @@ inline constexpr int kXtLevelOffset = 64;  // kernels hold a level as the byte l
 // Column j is the image of bit j.
 using XtMatrix = std::array<uint8_t, 8>;
 
-uint8_t XtApply(const XtMatrix& matrix, uint8_t byte);
+constexpr uint8_t XtApply(const XtMatrix& matrix, uint8_t byte) {
+  uint8_t image = 0;
+  for (uint32_t bit = 0; bit < 8; ++bit) {
+    if ((byte >> bit & 1) != 0) image ^= matrix[bit];
+  }
+  return image;
+}
 
 struct XtCode {
   uint32_t bits = 0;
@@ -44,20 +50,37 @@ struct XtCode {
   float level_deviation = 0;  // level units per standard deviation of the weights, best for a
                               // Gaussian
 
-  uint32_t field_bits() const { return bits == 3 ? 2 : bits; }
-  uint32_t fields_per_byte() const { return 8 / field_bits(); }
-  bool uses_oldest() const;
+  constexpr uint32_t field_bits() const { return bits == 3 ? 2 : bits; }
+  constexpr uint32_t fields_per_byte() const { return 8 / field_bits(); }
+  constexpr bool uses_oldest() const {
+    for (const XtMatrix& matrix : oldest) {
+      for (const uint8_t column : matrix) {
+        if (column != 0) return true;
+      }
+    }
+    return false;
+  }
   // Whether the newest field of that phase lies in the high nibble of a byte.
-  bool newest_is_high(uint32_t phase) const {
+  constexpr bool newest_is_high(uint32_t phase) const {
     return phase % fields_per_byte() >= fields_per_byte() / 2;
   }
   // h above, and the level of an h.
-  uint8_t Hash(uint32_t phase, uint8_t recent, uint8_t older_byte, uint8_t oldest_byte) const;
-  int Level(uint32_t phase, uint8_t hash) const;
+  constexpr uint8_t Hash(uint32_t phase, uint8_t recent, uint8_t older_byte,
+                         uint8_t oldest_byte) const {
+    return static_cast<uint8_t>(recent ^ XtApply(older[phase], older_byte) ^
+                                XtApply(oldest[phase], oldest_byte));
+  }
+  constexpr int Level(uint32_t phase, uint8_t hash) const {
+    const uint32_t high = hash >> 4;
+    const uint32_t low = hash & 15;
+    const uint32_t a = newest_is_high(phase) ? high : low;
+    const uint32_t b = newest_is_high(phase) ? low : high;
+    return table[0][a] + table[1][b] + table[2][a ^ b];
+  }
 };
 
 // The code of a rate; `bits` is 2, 3 or 4. These are part of the format: a pack names them by its
-// version.
+// version. As constants: pack/format/xt_code_tables.h.
 const XtCode& XtCodeOf(uint32_t bits);
 
 }  // namespace hearth

@@ -66,6 +66,8 @@ class ExpertBlob {
       case ExpertFormat::kF32:
         std::memcpy(band + (size_t{k} * 16 + lane) * 4, &code, 4);
         break;
+      case ExpertFormat::kXt:  // its symbols hang together: xt_blob.h
+        break;
     }
   }
   void SetScaleCode(Projection p, uint32_t n, uint32_t sub_block, uint8_t code) {
@@ -92,6 +94,8 @@ class ExpertBlob {
       }
       case ExpertFormat::kF32:
         return prng->Below(8) == 0 ? 0x80000000u : std::bit_cast<uint32_t>(value);
+      case ExpertFormat::kXt:
+        break;
     }
     return 0;
   }

@@ -66,6 +66,8 @@ void FillMatrix(uint64_t hash, ExpertFormat format, uint32_t rows, uint32_t cols
         m.values[i] = ValueAt(hash, i, format == ExpertFormat::kF32);
       }
       break;
+    case ExpertFormat::kXt:
+      HEARTH_CHECK(false);  // no checkpoint holds it
   }
 }
 

@@ -168,9 +168,10 @@ TEST(TensorDirectory, RandomBytesWithARightChecksumNeverPassAsSomethingImpossibl
 TEST(ExpertDirectory, RoundTripsWithBlobsOnPages) {
   ExpertDirectory directory{.expert_count = 3};
   directory.layouts = {*ExpertLayout::Create(ExpertFormat::kNvfp4, 64, 32),
-                       *ExpertLayout::Create(ExpertFormat::kFp8, 64, 32)};
+                       *ExpertLayout::Create(ExpertFormat::kFp8, 64, 32),
+                       *ExpertLayout::Create(ExpertFormat::kXt, 64, 32, XtBits{3, 4, 2})};
   const FileHeader header = PlaceExperts(directory);
-  directory.crcs = {1, 2, 3, 4, 5, 6};
+  directory.crcs = {1, 2, 3, 4, 5, 6, 7, 8, 9};
   const auto bytes = EncodeExpertDirectory(directory);
   EXPECT_EQ(bytes.size(), header.directory_bytes);
   const auto decoded = DecodeExpertDirectory(bytes, header, "f");
@@ -186,15 +187,20 @@ TEST(ExpertDirectory, RoundTripsWithBlobsOnPages) {
     Patch(changed, offset, value);
     return !DecodeExpertDirectory(changed, header, "f").ok();
   };
-  EXPECT_TRUE(refuses(0, 3u));
+  EXPECT_TRUE(refuses(0, 4u));
   EXPECT_TRUE(refuses(4, 0xFFFFu));
   EXPECT_TRUE(refuses(entry + offsetof(ExpertLayerEntry, offset_bytes), uint64_t{8192}));
   EXPECT_TRUE(refuses(entry + offsetof(ExpertLayerEntry, blob_bytes), uint64_t{1}));
-  EXPECT_TRUE(refuses(entry + offsetof(ExpertLayerEntry, format), 5u));
+  EXPECT_TRUE(refuses(entry + offsetof(ExpertLayerEntry, format), 6u));
   EXPECT_TRUE(refuses(entry + offsetof(ExpertLayerEntry, hidden), 0xFFFFFFF0u));
   EXPECT_TRUE(refuses(entry + offsetof(ExpertLayerEntry, width), 31u))
       << "NVFP4 takes blocks of 16";
-  EXPECT_TRUE(refuses(entry + offsetof(ExpertLayerEntry, reserved), 1u));
+  EXPECT_TRUE(refuses(entry + offsetof(ExpertLayerEntry, xt_bits), 3u)) << "not an XT layer";
+  const size_t xt_bits = entry + 2 * sizeof(ExpertLayerEntry) + offsetof(ExpertLayerEntry, xt_bits);
+  EXPECT_FALSE(refuses(xt_bits, 0x020403u));  // what it is
+  for (const uint32_t wrong : {0u, 0x020401u, 0x020503u, 0x030403u, 0x01020403u}) {
+    EXPECT_TRUE(refuses(xt_bits, wrong)) << wrong;
+  }
 }
 
 TEST(ExpertDirectory, HoldsTheFullModelInLittleSpace) {

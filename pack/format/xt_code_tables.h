@@ -1,13 +1,13 @@
 // The matrices and tables of the XT codes. Found by search: tables by annealing towards evenly
 // spread sets of successors, then tables and matrices together by the mean squared error of an
 // encoder on unit Gaussians (pack/FORMAT.md).
+#pragma once
+
 #include "pack/format/xt_code.h"
-#include "runtime/base/check.h"
 
 namespace hearth {
-namespace {
 
-constexpr XtCode kXt2 = {
+inline constexpr XtCode kXt2 = {
     .bits = 2,
     .phase_count = 4,
     .older = {{
@@ -24,7 +24,7 @@ constexpr XtCode kXt2 = {
     .level_deviation = 15.0f,
 };
 
-constexpr XtCode kXt3 = {
+inline constexpr XtCode kXt3 = {
     .bits = 3,
     .phase_count = 8,
     .older = {{
@@ -45,7 +45,7 @@ constexpr XtCode kXt3 = {
     .level_deviation = 15.0f,
 };
 
-constexpr XtCode kXt4 = {
+inline constexpr XtCode kXt4 = {
     .bits = 4,
     .phase_count = 2,
     .older = {{
@@ -59,12 +59,5 @@ constexpr XtCode kXt4 = {
     }},
     .level_deviation = 15.0f,
 };
-
-}  // namespace
-
-const XtCode& XtCodeOf(uint32_t bits) {
-  HEARTH_CHECK(bits >= 2 && bits <= 4);
-  return bits == 2 ? kXt2 : (bits == 3 ? kXt3 : kXt4);
-}
 
 }  // namespace hearth
