@@ -25,6 +25,28 @@ void FillNvfp4Scales(std::span<std::byte> scales) {
   for (std::byte& scale : scales) scale = static_cast<std::byte>(0x28 + prng.Below(32));
 }
 
+// Around 2^-8.
+void FillFp16Scales(std::span<std::byte> scales) {
+  FillWords(0x03FF03FF03FF03FFu, 0x1C001C001C001C00u, scales);
+}
+
+// The scales that stand beside the codes of a projection.
+void FillScales(const ExpertLayout& layout, Projection p, std::span<std::byte> blob) {
+  const uint64_t begin = layout.projection_offset_bytes(p);
+  if (layout.format == ExpertFormat::kXt) {
+    const XtShape shape = layout.xt_shape(p);
+    FillFp16Scales(blob.subspan(begin + shape.scale_offset_bytes(),
+                                shape.bytes() - shape.scale_offset_bytes()));
+  }
+  if (layout.format == ExpertFormat::kNvfp4) {
+    const uint64_t code_bytes = uint64_t{layout.cols(p)} * kBandRows / 2;
+    for (uint32_t band = 0; band < BandCount(layout.rows(p)); ++band) {
+      const uint64_t at = begin + band * layout.band_bytes(p) + code_bytes;
+      FillNvfp4Scales(blob.subspan(at, layout.cols(p)));
+    }
+  }
+}
+
 }  // namespace
 
 void FillFloats(std::span<std::byte> into) {
@@ -47,8 +69,7 @@ void FillMatrix(MatrixFormat format, uint32_t cols, std::span<std::byte> into) {
   FillWords(kAnyBits, 0, into);
   const uint64_t scale_bytes = uint64_t{cols / kQ8BlockValues} * kBandRows * 2;
   for (uint64_t end = Q8BandBytes(cols); end <= into.size(); end += Q8BandBytes(cols)) {
-    FillWords(0x03FF03FF03FF03FFu, 0x1C001C001C001C00u,  // fp16 around 2^-8
-              into.subspan(end - scale_bytes, scale_bytes));
+    FillFp16Scales(into.subspan(end - scale_bytes, scale_bytes));
   }
 }
 
@@ -59,15 +80,7 @@ void FillExpert(const BenchedFormat& format, const ExpertLayout& layout,
   for (uint64_t i = codes_end; i + sizeof(float) <= into.size(); i += sizeof(float)) {
     std::memcpy(into.data() + i, &kMultiplier, sizeof(float));
   }
-  if (layout.format != ExpertFormat::kNvfp4) return;
-  for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
-    const uint64_t code_bytes = uint64_t{layout.cols(p)} * kBandRows / 2;
-    for (uint32_t band = 0; band < BandCount(layout.rows(p)); ++band) {
-      const uint64_t at =
-          layout.projection_offset_bytes(p) + band * layout.band_bytes(p) + code_bytes;
-      FillNvfp4Scales(into.subspan(at, layout.cols(p)));
-    }
-  }
+  for (const Projection p : kProjections) FillScales(layout, p, into);
 }
 
 }  // namespace hearth

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "pack/format/expert_layout.h"
 #include "pack/format/matrix_layout.h"
@@ -18,6 +19,12 @@ struct BenchedFormat {
   ExpertFormat format;
   uint64_t keep_bits;
   uint64_t set_bits;
+  XtBits xt_bits{};  // kXt only
+
+  ExpertLayout Layout(uint32_t hidden, uint32_t width) const {
+    return {.format = format, .hidden = hidden, .width = width, .xt_bits = xt_bits};
+  }
+  std::string Name() const { return ExpertLayoutName(Layout(0, 0)); }
 };
 
 inline constexpr uint64_t kAnyBits = ~uint64_t{0};

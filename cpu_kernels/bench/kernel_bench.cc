@@ -106,26 +106,28 @@ struct KernelBench::ProbeOf {
   double rate = 0;      // of this round
 };
 
-KernelBench::KernelBench(const KernelBenchOptions& options, Clock& clock, AnonymousMapping arena)
-    : options_(options), clock_(clock), arena_(std::move(arena)) {
-  for (const uint32_t count : options_.thread_counts) {
-    teams_.push_back(std::make_unique<WorkerTeam>(count));
-  }
-}
+KernelBench::KernelBench(const KernelBenchOptions& options, std::span<WorkerTeam* const> teams,
+                         Clock& clock, AnonymousMapping arena)
+    : options_(options),
+      teams_(teams.begin(), teams.end()),
+      clock_(clock),
+      arena_(std::move(arena)) {}
 
 KernelBench::~KernelBench() = default;
 
 absl::StatusOr<std::unique_ptr<KernelBench>> KernelBench::Create(const KernelBenchOptions& options,
+                                                                 std::span<WorkerTeam* const> teams,
                                                                  uint64_t available_bytes,
                                                                  Clock& clock) {
   HEARTH_CHECK(!options.kernels.empty() && !options.rows.empty() && !options.residences.empty() &&
-               !options.thread_counts.empty() && options.sample_count > 0);
+               !teams.empty() && options.sample_count > 0);
   if (options.memory_bytes < kMemoryBytesMin) {
     return absl::InvalidArgumentError(absl::StrCat("memory: ", FormatBytes(options.memory_bytes),
                                                    " is less than ", FormatBytes(kMemoryBytesMin)));
   }
   const bool walks = std::ranges::count(options.residences, Residence::kDram) > 0;
-  const uint64_t workers = std::ranges::max(options.thread_counts);
+  uint64_t workers = 0;
+  for (const WorkerTeam* team : teams) workers = std::max<uint64_t>(workers, team->worker_count());
   const uint64_t bytes =
       walks ? options.memory_bytes : std::min(options.memory_bytes, workers * kCacheCasesBytesEach);
   if (bytes > available_bytes) {
@@ -134,7 +136,7 @@ absl::StatusOr<std::unique_ptr<KernelBench>> KernelBench::Create(const KernelBen
                      FormatBytes(available_bytes), " are available"));
   }
   HEARTH_ASSIGN_OR_RETURN(AnonymousMapping arena, AnonymousMapping::Create(bytes));
-  std::unique_ptr<KernelBench> bench(new KernelBench(options, clock, std::move(arena)));
+  std::unique_ptr<KernelBench> bench(new KernelBench(options, teams, clock, std::move(arena)));
   bench->FillArena({.fill = FillFloats}, {});
   return bench;
 }
@@ -160,7 +162,7 @@ std::vector<ReadRate> KernelBench::MeasureReadRates() {
   std::vector<ReadRate> rates;
   std::vector<ProbeOf> probes;
   const CacheBytes& caches = options_.caches;
-  for (const std::unique_ptr<WorkerTeam>& team : teams_) {
+  for (WorkerTeam* const team : teams_) {
     const uint64_t workers = team->worker_count();
     const uint64_t l3_each = std::max(caches.l3 / workers / 2, caches.l2 * 2);
     for (const uint64_t bytes_each : {caches.l1d / 2, caches.l2 / 2, l3_each, uint64_t{0}}) {
@@ -173,7 +175,7 @@ std::vector<ReadRate> KernelBench::MeasureReadRates() {
       probes.push_back({bytes_each == 0
                             ? ReadProbe::OfWalk(*team, clock_, isa, arena_.data())
                             : ReadProbe::OfLoop(*team, clock_, isa, arena_.data(), bytes_each),
-                        team.get(), bytes_each});
+                        team, bytes_each});
       probes.back().probe.Calibrate(options_.sample_ns);
     }
   }
@@ -187,7 +189,7 @@ std::vector<ReadRate> KernelBench::MeasureReadRates() {
 
 uint64_t KernelBench::CaseCount(const KernelFamily& family) const {
   return (family.rows_matter ? options_.rows.size() : 1) * options_.kernels.size() *
-         options_.residences.size() * options_.thread_counts.size();
+         options_.residences.size() * teams_.size();
 }
 
 // `wanted` says which case; the rest of it follows.
@@ -238,8 +240,8 @@ std::vector<KernelBench::Case> KernelBench::MakeCases(const KernelFamily& family
     for (const uint32_t rows : options_.rows) {
       if (!family.rows_matter && rows != options_.rows.front()) continue;
       for (const Residence residence : options_.residences) {
-        for (const std::unique_ptr<WorkerTeam>& team : teams_) {
-          Case c{.kernels = kernels, .team = team.get()};
+        for (WorkerTeam* const team : teams_) {
+          Case c{.kernels = kernels, .team = team};
           c.result.isa = kernels->isa;
           c.result.rows = family.rows_matter ? rows : 1;
           c.result.residence = residence;

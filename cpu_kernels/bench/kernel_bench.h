@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,7 +40,6 @@ struct KernelBenchOptions {
   std::vector<const CpuKernels*> kernels;  // rows of the table that this machine runs
   std::vector<uint32_t> rows = {1, 2, 4, 7, 8};
   std::vector<Residence> residences = {Residence::kCache, Residence::kDram};
-  std::vector<uint32_t> thread_counts = {1};
   uint64_t memory_bytes = 0;  // that DRAM cases walk over
   int64_t sample_ns = 0;      // at least, for one sample of one case
   uint32_t sample_count = 11;
@@ -75,15 +75,17 @@ struct CaseResult {
 class KernelBench {
  public:
   // ResourceExhausted when `memory_bytes` is more than `available_bytes`, InvalidArgument when it
-  // is too little to measure anything. Keeps `clock`.
+  // is too little to measure anything. Every case runs on each of `teams`; they and `clock` outlive
+  // the object.
   static absl::StatusOr<std::unique_ptr<KernelBench>> Create(const KernelBenchOptions& options,
+                                                             std::span<WorkerTeam* const> teams,
                                                              uint64_t available_bytes,
                                                              Clock& clock);
   ~KernelBench();
 
   uint64_t memory_bytes() const { return arena_.data().size(); }  // that it holds
 
-  // Of every level that the machine has, for each number of threads.
+  // Of every level that the machine has, for each team.
   std::vector<ReadRate> MeasureReadRates();
 
   uint64_t CaseCount(const KernelFamily& family) const;
@@ -94,7 +96,8 @@ class KernelBench {
  private:
   struct Case;
   struct ProbeOf;
-  KernelBench(const KernelBenchOptions& options, Clock& clock, AnonymousMapping arena);
+  KernelBench(const KernelBenchOptions& options, std::span<WorkerTeam* const> teams, Clock& clock,
+              AnonymousMapping arena);
 
   void FillArena(const KernelFamily& family, const WorkloadFacts& facts);
   std::vector<Case> MakeCases(const KernelFamily& family);
@@ -105,9 +108,9 @@ class KernelBench {
   void TakeSample(Case* c, double read_bytes_per_sec);
 
   const KernelBenchOptions options_;
+  const std::vector<WorkerTeam*> teams_;
   Clock& clock_;
   AnonymousMapping arena_;
-  std::vector<std::unique_ptr<WorkerTeam>> teams_;  // one for each of options_.thread_counts
 };
 
 }  // namespace hearth

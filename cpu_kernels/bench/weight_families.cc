@@ -55,7 +55,7 @@ WorkloadFacts ReadOnly(uint64_t item_bytes, uint64_t read_bytes, uint64_t weight
 }
 
 KernelFamily GateUpFamily(const BenchShape& shape, const ExpertLayout& layout) {
-  KernelFamily family{.name = absl::StrCat("expert_gate_up/", ExpertFormatName(layout.format)),
+  KernelFamily family{.name = absl::StrCat("expert_gate_up/", ExpertLayoutName(layout)),
                       .shape = absl::StrCat(2 * shape.width, "x", shape.hidden),
                       .kernel_offset_bytes = KernelOffsetBytes(&CpuKernels::expert_gate_up)};
   family.make = [layout, ranks = shape.rank_count](uint32_t rows, uint32_t) {
@@ -84,7 +84,7 @@ KernelFamily GateUpFamily(const BenchShape& shape, const ExpertLayout& layout) {
 }
 
 KernelFamily DownFamily(const BenchShape& shape, const ExpertLayout& layout) {
-  KernelFamily family{.name = absl::StrCat("expert_down/", ExpertFormatName(layout.format)),
+  KernelFamily family{.name = absl::StrCat("expert_down/", ExpertLayoutName(layout)),
                       .shape = absl::StrCat(shape.hidden, "x", shape.width),
                       .kernel_offset_bytes = KernelOffsetBytes(&CpuKernels::expert_down)};
   family.make = [layout, ranks = shape.rank_count](uint32_t rows, uint32_t) {
@@ -115,7 +115,7 @@ KernelFamily DownFamily(const BenchShape& shape, const ExpertLayout& layout) {
 
 // Rows of a window do not matter to it: the arithmetic of checks decodes an expert once.
 KernelFamily DecodeFamily(const BenchShape& shape, const ExpertLayout& layout) {
-  KernelFamily family{.name = absl::StrCat("decode_expert/", ExpertFormatName(layout.format)),
+  KernelFamily family{.name = absl::StrCat("decode_expert/", ExpertLayoutName(layout)),
                       .shape = absl::StrCat("3x", shape.width, "x", shape.hidden),
                       .kernel_offset_bytes = KernelOffsetBytes(&CpuKernels::decode_expert),
                       .rows_matter = false};
@@ -140,10 +140,9 @@ void AddExpertFamilies(const BenchShape& shape, std::vector<KernelFamily>* famil
   using MakeFamily = KernelFamily (*)(const BenchShape&, const ExpertLayout&);
   for (const MakeFamily make : {GateUpFamily, DownFamily, DecodeFamily}) {
     for (const BenchedFormat& format : kBenchedFormats) {
-      const ExpertLayout layout{
-          .format = format.format, .hidden = shape.hidden, .width = shape.width};
+      const ExpertLayout layout = format.Layout(shape.hidden, shape.width);
       families->push_back(make(shape, layout));
-      families->back().format = ExpertFormatName(format.format);
+      families->back().format = format.Name();
       families->back().fill = [format, layout](std::span<std::byte> into) {
         FillExpert(format, layout, into);
       };

@@ -8,11 +8,11 @@
 
 #include "cpu_kernels/bench/kernel_bench.h"
 #include "cpu_kernels/bench/machine_facts.h"
-#include "runtime/base/cpus.h"
 #include "runtime/base/memory_limits.h"
 #include "runtime/base/status.h"
 #include "tools/hearth/bench_plan.h"
 #include "tools/hearth/bench_report.h"
+#include "tools/hearth/bench_teams.h"
 #include "tools/hearth/command.h"
 #include "tools/hearth/commands.h"
 #include "tools/hearth/progress.h"
@@ -23,12 +23,16 @@ namespace {
 constexpr double kOverhead = 1.6;  // calibration, probes and data, over the time of the cases
 
 absl::Status RunKernels(const BenchKernelsConfig& config, const CommandIo& io) {
-  HEARTH_ASSIGN_OR_RETURN(BenchPlan plan, PlanBench(config));
-  BenchMachine machine{.facts = ReadMachineFacts(), .allowed_cpus = AllowedCpuCount()};
+  HEARTH_ASSIGN_OR_RETURN(BenchTeams teams, BenchTeams::Create());
+  HEARTH_ASSIGN_OR_RETURN(BenchPlan plan, PlanBench(config, teams.all_threads()));
+  BenchMachine machine{.facts = ReadMachineFacts(), .allowed_cpus = teams.allowed_cpu_count()};
   plan.options.caches = machine.facts.caches;
+  HEARTH_RETURN_IF_ERROR(teams.Start(plan.thread_counts));
+  machine.workers = teams.descriptions();
   HEARTH_ASSIGN_OR_RETURN(const MemoryLimit limit, AvailableMemory());
-  HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<KernelBench> bench,
-                          KernelBench::Create(plan.options, limit.available_bytes, io.clock));
+  HEARTH_ASSIGN_OR_RETURN(
+      const std::unique_ptr<KernelBench> bench,
+      KernelBench::Create(plan.options, teams.teams(), limit.available_bytes, io.clock));
   uint64_t case_count = 0;
   for (const KernelFamily& family : plan.families) case_count += bench->CaseCount(family);
   const double seconds =
@@ -39,8 +43,9 @@ absl::Status RunKernels(const BenchKernelsConfig& config, const CommandIo& io) {
   machine.memory_bytes = bench->memory_bytes();
   machine.huge_page_bytes = HugePageBytesInUse();
   machine.read_rates = bench->MeasureReadRates();
-  for (const std::string& warning : BenchWarnings(machine))
+  for (const std::string& warning : BenchWarnings(machine)) {
     io.talk << "warning: " << warning << "\n";
+  }
   if (!io.json) io.results << MachineText(machine) << std::flush;
 
   Progress line(io, {.label = "measuring", .unit = ProgressUnit::kCases, .total = case_count});
@@ -64,7 +69,7 @@ Command BenchKernelsCommand() {
       {.name = "bench kernels",
        .summary = "how fast each CPU kernel is, beside the memory it reads",
        .notes =
-           "Every kernel is shown against its floor: what the same threads read from the same "
+           "Each kernel is shown against its floor: what the same threads read from the same "
            "level\n"
            "of memory in the same moment. Medians of 11 samples of all cases of a kernel in turn.\n"
            "All of it takes about three minutes; --filter nvfp4 --rows 1,4 takes a few seconds."},

@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<KernelFamily>> ChooseFamilies(const BenchKernelsConfi
                                                          const BenchShape& shape) {
   const std::vector<std::string> formats = Parts(config.format);
   std::vector<std::string> format_names;
-  for (const BenchedFormat& f : kBenchedFormats) format_names.push_back(ExpertFormatName(f.format));
+  for (const BenchedFormat& f : kBenchedFormats) format_names.push_back(f.Name());
   for (const std::string& format : formats) {
     if (std::ranges::count(format_names, format) == 0) {
       return Refuse("format", config.format,
@@ -125,14 +125,14 @@ absl::StatusOr<std::vector<KernelFamily>> ChooseFamilies(const BenchKernelsConfi
 
 }  // namespace
 
-absl::StatusOr<BenchPlan> PlanBench(const BenchKernelsConfig& config) {
+absl::StatusOr<BenchPlan> PlanBench(const BenchKernelsConfig& config, uint32_t all_threads) {
   BenchPlan plan;
   KernelBenchOptions& o = plan.options;
   HEARTH_ASSIGN_OR_RETURN(o.kernels, ParseIsas(config.isa));
   HEARTH_ASSIGN_OR_RETURN(o.rows, ParseCounts("rows", config.rows, kRowsMax, 0));
   HEARTH_ASSIGN_OR_RETURN(o.residences, ParseResidences(config.residence));
-  HEARTH_ASSIGN_OR_RETURN(o.thread_counts,
-                          ParseCounts("threads", config.threads, kThreadsMax, AllowedCpuCount()));
+  HEARTH_ASSIGN_OR_RETURN(plan.thread_counts,
+                          ParseCounts("threads", config.threads, kThreadsMax, all_threads));
   const absl::StatusOr<uint64_t> bytes = ParseBytes(config.memory);
   if (!bytes.ok() || *bytes < kMemoryBytesMin) {
     return Refuse("memory", config.memory,
@@ -148,7 +148,7 @@ absl::StatusOr<BenchPlan> PlanBench(const BenchKernelsConfig& config) {
 }
 
 absl::Status BenchKernelsConfig::Validate(const GivenFields&) const {
-  return PlanBench(*this).status();
+  return PlanBench(*this, AllowedCpuCount()).status();
 }
 
 }  // namespace hearth::cli

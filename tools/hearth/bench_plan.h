@@ -33,10 +33,10 @@ struct BenchKernelsConfig {
     v("format", format, "formats of the expert kernels; none: all of them",
       {.metavar = "nvfp4,..."});
     v("rows", rows, "rows of a window", {.metavar = "N,..."});
-    v("residence", residence, "cache: one item again and again; dram: a walk over --memory",
+    v("residence", residence, "one item repeated, or a walk over --memory",
       {.metavar = "cache,dram"});
-    v("threads", threads, "all is one for each allowed CPU", {.metavar = "N,...,all"});
-    v("shape", shape, "sizes of the layers; HxW: hidden and expert width",
+    v("threads", threads, "all: one for each physical core", {.metavar = "N,...,all"});
+    v("shape", shape, "of the layers; HxW: hidden, expert width",
       {.metavar = "flash-next|flashlet|HxW"});
     v("memory", memory, "of weights that the dram cases walk over", {.metavar = "SIZE"});
     v("seconds_per_case", seconds_per_case, "in 11 samples", {.minimum = 0.0001, .maximum = 60});
@@ -47,10 +47,12 @@ struct BenchKernelsConfig {
 
 struct BenchPlan {
   std::vector<KernelFamily> families;
+  std::vector<uint32_t> thread_counts;  // rising
   KernelBenchOptions options;
 };
 
 // InvalidArgument names the field, what it holds and what would be accepted.
-absl::StatusOr<BenchPlan> PlanBench(const BenchKernelsConfig& config);
+// "all" threads are `all_threads`.
+absl::StatusOr<BenchPlan> PlanBench(const BenchKernelsConfig& config, uint32_t all_threads);
 
 }  // namespace hearth::cli

@@ -144,6 +144,7 @@ Json MachineJson(const BenchMachine& machine) {
   const MachineFacts& facts = machine.facts;
   return {{"cpu", facts.cpu_model},
           {"allowed_cpus", machine.allowed_cpus},
+          {"workers", machine.workers},
           {"l1d_bytes", facts.caches.l1d},
           {"l2_bytes", facts.caches.l2},
           {"l3_bytes", facts.caches.l3},
@@ -186,6 +187,7 @@ std::string MachineText(const BenchMachine& machine) {
       KnownBytes(facts.caches.l1d), KnownBytes(facts.caches.l2), KnownBytes(facts.caches.l3),
       facts.huge_pages.empty() ? "unknown" : facts.huge_pages, FormatBytes(machine.huge_page_bytes),
       FormatBytes(machine.memory_bytes), facts.load_average);
+  for (const std::string& workers : machine.workers) absl::StrAppend(&text, workers, "\n");
   uint32_t threads = 0;
   for (const ReadRate& rate : machine.read_rates) {
     if (rate.thread_count != threads) {

@@ -14,8 +14,9 @@ namespace hearth::cli {
 struct BenchMachine {
   MachineFacts facts;
   uint32_t allowed_cpus = 0;
-  uint64_t memory_bytes = 0;     // that the benchmark holds
-  uint64_t huge_page_bytes = 0;  // of this process
+  std::vector<std::string> workers;  // where those of each team run
+  uint64_t memory_bytes = 0;         // that the benchmark holds
+  uint64_t huge_page_bytes = 0;      // of this process
   std::vector<ReadRate> read_rates;
 };
 

@@ -31,7 +31,6 @@ KernelBenchOptions ScalarOptions() {
   KernelBenchOptions options;
   options.kernels = {FindCpuKernels("scalar")};
   options.rows = {1};
-  options.thread_counts = {1, 2};
   options.memory_bytes = 16_MiB;
   options.sample_ns = kTickNs;
   options.sample_count = 3;
@@ -39,11 +38,24 @@ KernelBenchOptions ScalarOptions() {
   return options;
 }
 
-std::unique_ptr<KernelBench> MakeBench(const KernelBenchOptions& options, Clock& clock) {
-  auto bench = KernelBench::Create(options, 1_GiB, clock);
-  EXPECT_TRUE(bench.ok()) << bench.status();
-  return *std::move(bench);
-}
+// A benchmark and the teams that it runs on.
+struct Bench {
+  Bench(const KernelBenchOptions& options, std::vector<uint32_t> thread_counts, Clock& clock) {
+    std::vector<WorkerTeam*> borrowed;
+    for (const uint32_t count : thread_counts) {
+      teams.push_back(std::make_unique<WorkerTeam>(count));
+      borrowed.push_back(teams.back().get());
+    }
+    auto made = KernelBench::Create(options, borrowed, 1_GiB, clock);
+    EXPECT_TRUE(made.ok()) << made.status();
+    kernels = *std::move(made);
+  }
+  std::vector<CaseResult> Measure(const KernelFamily& family) {
+    return kernels->Measure(family, [](uint64_t) {});
+  }
+  std::vector<std::unique_ptr<WorkerTeam>> teams;
+  std::unique_ptr<KernelBench> kernels;
+};
 
 // Who ran what, told by items' addresses.
 struct Log {
@@ -89,12 +101,13 @@ TEST(KernelBenchTest, EveryFamilyIsMeasuredInEveryCase) {
   TickingClock clock(kTickNs);
   KernelBenchOptions options = ScalarOptions();
   options.rows = {1, 3};
-  const std::unique_ptr<KernelBench> bench = MakeBench(options, clock);
+  options.memory_bytes = 4_MiB;
+  const Bench bench(options, {1, 2}, clock);
   for (const KernelFamily& family : AllKernelFamilies(FlashletShape())) {
     uint64_t done = 0;
     const std::vector<CaseResult> results =
-        bench->Measure(family, [&](uint64_t cases) { done = cases; });
-    EXPECT_EQ(results.size(), bench->CaseCount(family));
+        bench.kernels->Measure(family, [&](uint64_t cases) { done = cases; });
+    EXPECT_EQ(results.size(), bench.kernels->CaseCount(family));
     EXPECT_EQ(results.size(), family.rows_matter ? 8u : 4u) << family.name;
     EXPECT_EQ(done, results.size());
     for (const CaseResult& c : results) {
@@ -112,12 +125,11 @@ TEST(KernelBenchTest, AKnownTimeComesOut) {
   TickingClock clock(kTickNs);
   Log log;
   KernelBenchOptions options = ScalarOptions();
-  options.thread_counts = {1};
   options.rows = {4};
   const KernelFamily family = LoggingFamily(
       {.in_bytes = 1_MiB, .weight_count = 2'000'000, .share_count = 4, .runs_per_job = 2}, &log,
       &clock, 100 * kTickNs);
-  for (const CaseResult& c : MakeBench(options, clock)->Measure(family, [](uint64_t) {})) {
+  for (const CaseResult& c : Bench(options, {1}, clock).Measure(family)) {
     EXPECT_NEAR(c.run_ns, 100.0 * kTickNs, kTickNs);  // the two looks at the clock are one tick
     EXPECT_NEAR(c.row_ns(), 25.0 * kTickNs, kTickNs);
     EXPECT_NEAR(c.weights_per_sec(), 20e6, 0.2e6);
@@ -132,11 +144,10 @@ TEST(KernelBenchTest, AWalkTakesEveryItemInTurnAndEveryShareOnce) {
   Log log;
   KernelBenchOptions options = ScalarOptions();
   options.residences = {Residence::kDram};
-  options.thread_counts = {2};
   options.sample_ns = 40 * kTickNs;  // enough jobs to get round
   const KernelFamily family =
       LoggingFamily({.in_bytes = 1_MiB, .share_count = 5, .runs_per_job = 3}, &log, &clock, 0);
-  MakeBench(options, clock)->Measure(family, [](uint64_t) {});
+  Bench(options, {2}, clock).Measure(family);
   ASSERT_EQ(log.runs_of_share.size(), 16u);
   uint32_t least = UINT32_MAX, most = 0;
   for (const auto& [item, shares] : log.runs_of_share) {
@@ -153,10 +164,9 @@ TEST(KernelBenchTest, InACacheWorkersKeepTheirShareOrTheirItem) {
     Log log;
     KernelBenchOptions options = ScalarOptions();
     options.residences = {Residence::kCache};
-    options.thread_counts = {2};
     const KernelFamily family = LoggingFamily(
         {.in_bytes = 64_KiB, .share_count = share_count, .runs_per_job = 3}, &log, &clock, 0);
-    MakeBench(options, clock)->Measure(family, [](uint64_t) {});
+    Bench(options, {2}, clock).Measure(family);
     EXPECT_EQ(log.runs_of_share.size(), share_count == 0 ? 2u : 1u);
     if (share_count != 0) {
       EXPECT_THAT(log.ranges, testing::ElementsAre(std::pair(0u, 2u), std::pair(2u, 4u)));
@@ -166,7 +176,8 @@ TEST(KernelBenchTest, InACacheWorkersKeepTheirShareOrTheirItem) {
 
 TEST(KernelBenchTest, ReadRatesCoverTheLevelsOfEveryTeam) {
   TickingClock clock(kTickNs);
-  const std::vector<ReadRate> rates = MakeBench(ScalarOptions(), clock)->MeasureReadRates();
+  const std::vector<ReadRate> rates =
+      Bench(ScalarOptions(), {1, 2}, clock).kernels->MeasureReadRates();
   std::vector<std::pair<uint32_t, MemoryLevel>> found;
   for (const ReadRate& rate : rates) {
     found.emplace_back(rate.thread_count, rate.level);
@@ -181,12 +192,14 @@ TEST(KernelBenchTest, ReadRatesCoverTheLevelsOfEveryTeam) {
 
 TEST(KernelBenchTest, ImpossibleMemoryIsRefused) {
   TickingClock clock(kTickNs);
+  WorkerTeam team(1);
+  WorkerTeam* const teams[] = {&team};
   KernelBenchOptions options = ScalarOptions();
-  const auto more = KernelBench::Create(options, 16_MiB - 1, clock);
+  const auto more = KernelBench::Create(options, teams, 16_MiB - 1, clock);
   EXPECT_EQ(more.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(more.status().message()), HasSubstr("memory: 16.0 MiB"));
   options.memory_bytes = 1000;
-  EXPECT_EQ(KernelBench::Create(options, 1_GiB, clock).status().code(),
+  EXPECT_EQ(KernelBench::Create(options, teams, 1_GiB, clock).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -194,8 +207,7 @@ TEST(KernelBenchTest, AnItemThatDoesNotFitIsReportedNotMeasured) {
   TickingClock clock(kTickNs);
   Log log;
   const KernelFamily family = LoggingFamily({.in_bytes = 12_MiB}, &log, &clock, 0);
-  const std::vector<CaseResult> results =
-      MakeBench(ScalarOptions(), clock)->Measure(family, [](uint64_t) {});
+  const std::vector<CaseResult> results = Bench(ScalarOptions(), {1, 2}, clock).Measure(family);
   ASSERT_EQ(results.size(), 4u);
   EXPECT_EQ(results[0].not_measured, "");  // cache, one thread: one item
   for (size_t i = 1; i < results.size(); ++i) {

@@ -63,6 +63,32 @@ class CliTest(unittest.TestCase):
         self.assertGreater(report["cpu"]["read_bytes_per_sec"], 0)
         self.assertEqual(report["gpus"] == [], report["no_gpus_reason"] is not None)
 
+    def test_bench_kernels_as_table_and_as_json(self):
+        flags = ["bench", "kernels", "--shape", "64x32", "--memory", "16MiB",
+                 "--seconds-per-case", "0.0002", "--filter", "expert_gate_up,top_k"]
+        done = hearth(*flags, "--rows", "1,3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("read rate of 1 core", done.stdout)
+        self.assertIn("\nexpert_gate_up/nvfp4 64x64, ", done.stdout)
+        self.assertIn("cases, about ", done.stderr)
+        done = hearth(*flags, "--json", "--rows", "3", "--threads", "1", "--isa", "scalar")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        report = json.loads(done.stdout)
+        self.assertEqual(list(report), ["machine", "settings", "cases"])
+        for case in report["cases"]:
+            self.assertEqual((case["isa"], case["rows"], case["threads"]), ("scalar", 3, 1))
+            self.assertGreater(case["run_ns"], 0)
+            self.assertGreater(case["read_fraction"], 0)
+        self.assertEqual({case["residence"] for case in report["cases"]}, {"cache", "dram"})
+
+    def test_bench_kernels_refuses_what_it_cannot_measure(self):
+        for flags, code in ((["--filter", "nothing"], 2), (["--rows", "0"], 2),
+                            (["--isa", "mmx"], 2), (["--memory", "1000TiB"], 4)):
+            done = hearth("bench", "kernels", *flags)
+            self.assertEqual((done.returncode, done.stdout), (code, ""), flags)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+            self.assertIn(flags[0][2:], done.stderr)
+
     def test_a_full_disk_is_a_failure(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
             done = subprocess.run([BINARY, "--version"], stdout=full, stderr=subprocess.PIPE,

@@ -55,6 +55,20 @@ TEST_F(ProgressTest, TerminalShowsRateAndTimeLeftAndCleansUp) {
   EXPECT_EQ(TakeTalk(), kErase);
 }
 
+TEST_F(ProgressTest, CasesHaveNoRateAndALineHidesForResults) {
+  Progress progress(Io(true), {.label = "measuring", .unit = ProgressUnit::kCases, .total = 40});
+  clock_.Advance(2 * kSecondNs);
+  progress.Update(10);
+  EXPECT_EQ(TakeTalk(), std::string(kErase) + "measuring: 10 of 40 (25%) cases, 7 s left");
+  progress.Hide();
+  EXPECT_EQ(TakeTalk(), kErase);
+  progress.Hide();
+  EXPECT_EQ(TakeTalk(), "");
+  clock_.Advance(kSecondNs);
+  progress.Update(20);
+  EXPECT_EQ(TakeTalk(), std::string(kErase) + "measuring: 20 of 40 (50%) cases, 4 s left");
+}
+
 TEST_F(ProgressTest, TerminalIsRedrawnTenTimesASecondAtMost) {
   Progress progress(Io(true), {.label = "x", .total = 1000});
   clock_.Advance(2 * kSecondNs);
