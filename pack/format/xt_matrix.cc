@@ -5,19 +5,21 @@
 namespace hearth {
 namespace {
 
-// The bytes of one stream around a chunk. Lines of B count from the chunk's first; -1 and -2 are
-// those of the chunk before it in the circle.
+// One stream: a circle of `bands` chunks that stand one after another.
 struct Stream {
-  const std::byte* chunk;
-  const std::byte* before;
-  uint32_t lane;
-  int lines;  // of B in a chunk
+  const std::byte* first;  // its byte in the first line of the first chunk
+  uint32_t bands;
+  uint64_t chunk_bytes;
+  uint32_t lines;  // of B in a chunk
 
-  uint8_t Line(int l) const {
-    const std::byte* from = l >= 0 ? chunk : before;
-    const int line = l >= 0 ? l : l + lines;
-    return std::to_integer<uint8_t>(from[static_cast<uint32_t>(line) * kXtLaneCount + lane]);
+  uint8_t Byte(uint32_t chunk, uint32_t line) const {
+    return std::to_integer<uint8_t>(first[chunk * chunk_bytes + line * kXtLaneCount]);
   }
+  uint8_t B(uint32_t l) const {
+    const uint32_t in_circle = l % (bands * lines);
+    return Byte(in_circle / lines, in_circle % lines);
+  }
+  uint8_t R(uint32_t g) const { return Byte(g % bands, 2); }
 };
 
 // The low `count` bits of `now`, the others of `before`.
@@ -26,20 +28,20 @@ uint8_t Select(uint32_t count, uint8_t now, uint8_t before) {
   return static_cast<uint8_t>((now & low) | (before & ~low));
 }
 
-int LevelOf(const XtCode& code, const Stream& stream, uint32_t step) {
-  const uint32_t phase = step % code.phase_count;
-  const auto l = static_cast<int>(step / code.fields_per_byte());
-  const uint32_t fresh_bits = (step % code.fields_per_byte() + 1) * code.field_bits();
-  const auto recent = [&](int at) {
-    return Select(fresh_bits, stream.Line(at), stream.Line(at - 1));
+// Of symbol t. Whole turns of the circle are added, so that what lies before is not negative.
+int LevelOf(const XtCode& code, const Stream& stream, uint32_t t) {
+  const uint32_t phase = t % code.phase_count;
+  const uint32_t fields = code.fields_per_byte();
+  const uint32_t fresh_bits = (t % fields + 1) * code.field_bits();
+  const uint32_t l = t / fields + 4 * stream.bands * stream.lines;
+  const auto recent = [&](uint32_t at) {
+    return Select(fresh_bits, stream.B(at), stream.B(at - 1));
   };
   if (code.bits != 3) {
     return code.Level(phase, code.Hash(phase, recent(l), recent(l - 1), recent(l - 2)));
   }
-  const auto high_line = [&](const std::byte* from) {
-    return std::to_integer<uint8_t>(from[2 * kXtLaneCount + stream.lane]);
-  };
-  const uint8_t high = Select(step + 1, high_line(stream.chunk), high_line(stream.before));
+  const uint32_t g = t / kXtStepsPerChunk + stream.bands;
+  const uint8_t high = Select(t % kXtStepsPerChunk + 1, stream.R(g), stream.R(g - 1));
   return code.Level(phase, code.Hash(phase, recent(l), high, recent(l - 1)));
 }
 
@@ -63,14 +65,14 @@ void DecodeXtChunk(const XtShape& shape, const std::byte* codes, uint32_t block,
   const XtCode& code = XtCodeOf(shape.bits);
   const uint32_t group = shape.group_of(band);
   const uint32_t begin = shape.group_begin(group);
-  const uint32_t before = band == begin ? shape.group_begin(group + 1) - 1 : band - 1;
   for (uint32_t lane = 0; lane < kXtLaneCount; ++lane) {
-    const Stream stream = {.chunk = codes + shape.chunk_offset_bytes(block, band),
-                           .before = codes + shape.chunk_offset_bytes(block, before),
-                           .lane = lane,
-                           .lines = shape.bits == 4 ? 4 : 2};
+    const Stream stream = {.first = codes + shape.chunk_offset_bytes(block, begin) + lane,
+                           .bands = shape.group_begin(group + 1) - begin,
+                           .chunk_bytes = shape.chunk_bytes(),
+                           .lines = shape.bits == 4 ? 4u : 2u};
     for (uint32_t step = 0; step < kXtStepsPerChunk; ++step) {
-      (*levels)[step][lane] = static_cast<int8_t>(LevelOf(code, stream, step));
+      const uint32_t t = (band - begin) * kXtStepsPerChunk + step;
+      (*levels)[step][lane] = static_cast<int8_t>(LevelOf(code, stream, t));
     }
   }
 }
