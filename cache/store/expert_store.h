@@ -49,6 +49,8 @@ class ExpertStore {
   virtual uint32_t layer_count() const = 0;
   virtual uint32_t expert_count() const = 0;  // per layer
   virtual const ExpertLayout& layout(LayerId layer) const = 0;
+  // The memory node, counted from 0, that is closest to the blob of `key`.
+  virtual uint32_t NodeOf(ExpertKey) const { return 0; }
   // The blob of `key`, layout(key.layer).blob_bytes() long, 64-byte aligned.
   virtual absl::StatusOr<ExpertLease> Acquire(ExpertKey key) = 0;
 

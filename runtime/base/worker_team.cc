@@ -15,6 +15,7 @@ namespace {
 // all but the beginning is spent offering its processor to others, before it parks.
 constexpr int64_t kParkAfterNs = 1'000'000;
 constexpr uint32_t kWaitsPerClock = 32;  // steps of waiting between two looks at the clock
+constexpr uint32_t kWakesEach = 2;       // parked workers that a woken one wakes
 
 }  // namespace
 
@@ -54,7 +55,7 @@ void WorkerTeam::Run(uint32_t count, uint32_t grain, RangeFn fn, void* context) 
   }
   pending_.store(worker_count_ - 1, std::memory_order_relaxed);
   const uint32_t epoch = epoch_.fetch_add(1, std::memory_order_seq_cst) + 1;
-  epoch_.notify_all();  // asks the kernel only when a worker is parked
+  epoch_.notify_one();  // asks the kernel only when a worker is parked
   RunShare(0);
   for (uint32_t w = 1; w < worker_count_; ++w) {
     if (!Claim(w, epoch)) continue;
@@ -82,6 +83,8 @@ uint32_t WorkerTeam::AwaitJob(uint32_t seen) {
     }
   } while (clock.NowNs() < park_ns);
   epoch_.wait(seen, std::memory_order_acquire);
+  // Waking a thread takes the waker several microseconds, so those that are awake share the effort.
+  for (uint32_t i = 0; i < kWakesEach; ++i) epoch_.notify_one();
   return epoch_.load(std::memory_order_acquire);
 }
 

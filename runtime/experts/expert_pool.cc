@@ -12,53 +12,19 @@
 namespace hearth {
 namespace {
 
-// What one band costs beside its rows: reading and decoding its weights, in units of one row's
-// work.
-constexpr uint32_t kBandCostRows = 2;
+// The least of a matrix that a worker takes at once: a microsecond or two of memory traffic,
+// against a tenth for taking it.
+constexpr uint64_t kPieceBytesMin = 12 * 1024;
 
-// Hands out consecutive spans of one mapping.
-class Cutter {
- public:
-  explicit Cutter(std::span<std::byte> from) : from_(from) {}
-  template <class T>
-  std::span<T> Take(uint64_t count) {
-    const std::span<T> span(reinterpret_cast<T*>(from_.data() + used_bytes_), count);
-    used_bytes_ += AlignUp(count * sizeof(T), 64);
-    if (!from_.empty()) HEARTH_CHECK(used_bytes_ <= from_.size());
-    return span;
-  }
-  uint64_t used_bytes() const { return used_bytes_; }
-
- private:
-  std::span<std::byte> from_;
-  uint64_t used_bytes_ = 0;
-};
-
-// Calls body(job, band_begin, band_end) for the bands that fall into [begin, end) of the cost line,
-// on which job j takes bands * (rows_j + kBandCostRows). Every band falls into exactly one range.
-template <class Jobs, class Body>
-void ForBandsInRange(const Jobs& jobs, uint32_t bands, uint32_t begin, uint32_t end, Body&& body) {
-  uint64_t start = 0;
-  for (const auto& job : jobs) {
-    const uint64_t step = job.rows + kBandCostRows;
-    const auto band_at = [&](uint64_t point) {  // first band that starts at or after `point`
-      const uint64_t band = point <= start ? 0 : (point - start + step - 1) / step;
-      return static_cast<uint32_t>(std::min<uint64_t>(band, bands));
-    };
-    const uint32_t b = band_at(begin);
-    const uint32_t e = band_at(end);
-    if (b < e) body(job, b, e);
-    start += bands * step;
-    if (start >= end) return;
-  }
+uint32_t PieceBandsMin(uint64_t band_bytes) {
+  return static_cast<uint32_t>((kPieceBytesMin + band_bytes - 1) / band_bytes);
 }
 
-template <class Jobs>
-uint32_t TotalCost(const Jobs& jobs, uint32_t bands) {
-  uint64_t cost = 0;
-  for (const auto& job : jobs) cost += uint64_t{bands} * (job.rows + kBandCostRows);
-  HEARTH_CHECK(cost <= UINT32_MAX);
-  return static_cast<uint32_t>(cost);
+FlowShape ShapeOf(const ExpertLayout& layout) {
+  return {.gate_up_band_count = BandCount(layout.width),
+          .down_band_count = BandCount(layout.hidden),
+          .gate_up_piece_bands_min = PieceBandsMin(2 * layout.band_bytes(Projection::kGate)),
+          .down_piece_bands_min = PieceBandsMin(layout.band_bytes(Projection::kDown))};
 }
 
 }  // namespace
@@ -76,29 +42,24 @@ absl::Status ExpertPool::Allocate() {
   width_ = shape.width;
   const uint64_t entries = uint64_t{options_.rows_max} * options_.ranks;
   const uint64_t worker_rows = uint64_t{deps_.team.worker_count()} * options_.rows_max;
-  const uint64_t in_blocks = ActivationBlocks(hidden_);
-  const uint64_t h_blocks = ActivationBlocks(width_);
-  const auto cut = [&](Cutter& cutter) {
-    gathered_.q = cutter.Take<int8_t>(entries * in_blocks * kActivationBlockValues);
-    gathered_.scale = cutter.Take<float>(entries * in_blocks);
-    gathered_.sum16 = cutter.Take<int32_t>(entries * in_blocks * 2);
-    gathered_.x = cutter.Take<float>(entries * hidden_);
-    h_ = cutter.Take<float>(entries * width_);
-    y_ = cutter.Take<float>(worker_rows * hidden_);
-    hq_ = cutter.Take<int8_t>(worker_rows * h_blocks * kActivationBlockValues);
-    hscale_ = cutter.Take<float>(worker_rows * h_blocks);
-    hsum_ = cutter.Take<int32_t>(worker_rows * h_blocks * 2);
+  const auto reserve_quantized = [&](QuantizedSpans& spans, uint32_t cols) {
+    const uint64_t blocks = ActivationBlocks(cols);
+    scratch_.Reserve(spans.q, entries * blocks * kActivationBlockValues);
+    scratch_.Reserve(spans.scale, entries * blocks);
+    scratch_.Reserve(spans.sum16, entries * blocks * 2);
   };
-  Cutter sizes({});
-  cut(sizes);
-  absl::StatusOr<AnonymousMapping> mapping = AnonymousMapping::Create(sizes.used_bytes());
-  if (!mapping.ok()) return Annotate(mapping.status(), "buffers of the expert pool");
-  scratch_ = *std::move(mapping);
-  Cutter places(scratch_.data());
-  cut(places);
+  reserve_quantized(gathered_q_, hidden_);
+  reserve_quantized(hidden_q_, width_);
+  scratch_.Reserve(gathered_x_, entries * hidden_);
+  scratch_.Reserve(h_, entries * width_);
+  scratch_.Reserve(y_, worker_rows * hidden_);
+  HEARTH_RETURN_IF_ERROR(Annotate(scratch_.Allocate(), "buffers of the expert pool"));
   const uint64_t jobs_max = std::min<uint64_t>(entries, deps_.store.expert_count());
   leases_.reserve(jobs_max);
   jobs_.reserve(jobs_max);
+  flow_jobs_.reserve(jobs_max);
+  flow_ = std::make_unique<ExpertFlow>(static_cast<uint32_t>(jobs_max), deps_.team.worker_count(),
+                                       deps_.team.node_count());
   return absl::OkStatus();
 }
 
@@ -126,6 +87,7 @@ absl::StatusOr<const std::byte*> ExpertPool::DecodedBlob(ExpertKey key) {
 
 absl::Status ExpertPool::AcquireAll(LayerId layer, const WindowPlan& plan, bool decode) {
   jobs_.clear();
+  flow_jobs_.clear();
   leases_.clear();
   const ExpertLayout& layout = deps_.store.layout(layer);
   bool restarted = false;
@@ -141,6 +103,7 @@ absl::Status ExpertPool::AcquireAll(LayerId layer, const WindowPlan& plan, bool 
         decoded_used_bytes_ = 0;
         restarted = true;
         jobs_.clear();
+        flow_jobs_.clear();
         i = SIZE_MAX;  // the loop increment wraps to 0
         continue;
       }
@@ -157,6 +120,7 @@ absl::Status ExpertPool::AcquireAll(LayerId layer, const WindowPlan& plan, bool 
       leases_.push_back(std::move(lease));
     }
     jobs_.push_back(job);
+    flow_jobs_.push_back({.rows = job.rows, .node = deps_.store.NodeOf(key)});
   }
   stats_.expert_count += plan.experts.size();
   stats_.entry_count += plan.entries.size();
@@ -164,111 +128,140 @@ absl::Status ExpertPool::AcquireAll(LayerId layer, const WindowPlan& plan, bool 
   return absl::OkStatus();
 }
 
-void ExpertPool::Gather(const ExpertLayout& layout, const WindowPlan& plan,
-                        const ExpertRows& input) {
-  const size_t blocks = ActivationBlocks(hidden_);
-  const size_t q_row = blocks * kActivationBlockValues;
-  for (size_t i = 0; i < plan.entries.size(); ++i) {
-    const size_t row = plan.entries[i].row;
-    if (layout.format == ExpertFormat::kNvfp4 && input.quantized.q != nullptr) {
-      std::copy_n(input.quantized.q + row * q_row, q_row, gathered_.q.data() + i * q_row);
-      std::copy_n(input.quantized.scale + row * blocks, blocks,
-                  gathered_.scale.data() + i * blocks);
-      std::copy_n(input.quantized.sum16 + row * blocks * 2, blocks * 2,
-                  gathered_.sum16.data() + i * blocks * 2);
+QuantizedRows ExpertPool::Slice(const QuantizedSpans& spans, uint32_t cols, uint32_t first,
+                                uint32_t rows) {
+  const QuantizedRows all{
+      .q = spans.q.data(), .scale = spans.scale.data(), .sum16 = spans.sum16.data(), .cols = cols};
+  return all.Slice(first, rows);
+}
+
+void ExpertPool::PlaceRows(const Layer& layer) {
+  for (size_t j = 0; j < jobs_.size(); ++j) {
+    Job& job = jobs_[j];
+    const RouteEntry* entries = layer.plan.entries.data() + job.first_entry;
+    // Rows rise, so they follow each other when the last is as far off as it can be near.
+    const bool in_place = entries[job.rows - 1].row - entries[0].row == job.rows - 1;
+    flow_jobs_[j].prepared = in_place;
+    if (layer.quantized) {
+      job.xq = in_place ? layer.input.quantized.Slice(entries[0].row, job.rows)
+                        : Slice(gathered_q_, hidden_, job.first_entry, job.rows);
     } else {
-      std::copy_n(input.x + row * hidden_, hidden_, gathered_.x.data() + i * hidden_);
+      job.x = in_place ? layer.input.x + size_t{entries[0].row} * hidden_
+                       : gathered_x_.data() + size_t{job.first_entry} * hidden_;
     }
   }
 }
 
-void ExpertPool::GateUp(const ExpertLayout& layout, uint32_t unit_begin, uint32_t unit_end) {
-  const QuantizedRows all{.q = gathered_.q.data(),
-                          .scale = gathered_.scale.data(),
-                          .sum16 = gathered_.sum16.data(),
-                          .rows = 0,
-                          .cols = hidden_};
-  ForBandsInRange(jobs_, BandCount(width_), unit_begin, unit_end,
-                  [&](const Job& job, uint32_t band_begin, uint32_t band_end) {
-                    deps_.kernels.expert_gate_up.fn(
-                        {.layout = &layout,
-                         .blob = job.blob,
-                         .xq = all.Slice(job.first_entry, job.rows),
-                         .x = gathered_.x.data() + size_t{job.first_entry} * hidden_,
-                         .x_stride = hidden_,
-                         .rows = job.rows,
-                         .h = h_.data() + size_t{job.first_entry} * width_,
-                         .h_stride = width_,
-                         .band_begin = band_begin,
-                         .band_end = band_end});
-                  });
+void ExpertPool::GatherRows(const Layer& layer, const Job& job) {
+  const size_t blocks = ActivationBlocks(hidden_);
+  const size_t q_row = blocks * kActivationBlockValues;
+  const QuantizedRows& from = layer.input.quantized;
+  for (size_t i = job.first_entry; i < size_t{job.first_entry} + job.rows; ++i) {
+    const size_t row = layer.plan.entries[i].row;
+    if (layer.quantized) {
+      std::copy_n(from.q + row * q_row, q_row, gathered_q_.q.data() + i * q_row);
+      std::copy_n(from.scale + row * blocks, blocks, gathered_q_.scale.data() + i * blocks);
+      std::copy_n(from.sum16 + row * blocks * 2, blocks * 2,
+                  gathered_q_.sum16.data() + i * blocks * 2);
+    } else {
+      std::copy_n(layer.input.x + row * hidden_, hidden_, gathered_x_.data() + i * hidden_);
+    }
+  }
 }
 
-void ExpertPool::Down(const ExpertLayout& layout, const WindowPlan& plan, uint32_t worker,
-                      uint32_t unit_begin, uint32_t unit_end, std::span<float> output) {
-  const size_t blocks = ActivationBlocks(width_);
-  const size_t first_row = size_t{worker} * options_.rows_max;
-  float* const y = y_.data() + first_row * hidden_;
-  const QuantizeRowsArgs buffers{.q = hq_.data() + first_row * blocks * kActivationBlockValues,
-                                 .scale = hscale_.data() + first_row * blocks,
-                                 .sum16 = hsum_.data() + first_row * blocks * 2};
-  ForBandsInRange(
-      jobs_, BandCount(hidden_), unit_begin, unit_end,
-      [&](const Job& job, uint32_t band_begin, uint32_t band_end) {
-        const float* const h = h_.data() + size_t{job.first_entry} * width_;
-        if (layout.format == ExpertFormat::kNvfp4) {
-          // Every worker that shares an expert quantises its hidden rows again: a few hundred
-          // values, cheaper than a third fork-join.
-          QuantizeRowsArgs quantize = buffers;
-          quantize.x = h;
-          quantize.x_stride = width_;
-          quantize.rows = job.rows;
-          quantize.cols = width_;
-          deps_.kernels.quantize_rows.fn(quantize);
-        }
-        deps_.kernels.expert_down.fn({.layout = &layout,
-                                      .blob = job.blob,
-                                      .hq = {.q = buffers.q,
-                                             .scale = buffers.scale,
-                                             .sum16 = buffers.sum16,
-                                             .rows = job.rows,
-                                             .cols = width_},
-                                      .h = h,
-                                      .h_stride = width_,
-                                      .rows = job.rows,
-                                      .y = y,
-                                      .y_stride = hidden_,
-                                      .band_begin = band_begin,
-                                      .band_end = band_end});
-        const uint32_t first = band_begin * kBandRows;
-        const uint32_t count = std::min(band_end * kBandRows, hidden_) - first;
-        for (uint32_t i = 0; i < job.rows; ++i) {
-          const RouteEntry& entry = plan.entries[job.first_entry + i];
-          std::copy_n(
-              y + size_t{i} * hidden_ + first, count,
-              output.data() + (size_t{entry.row} * options_.ranks + entry.rank) * hidden_ + first);
-        }
-      });
+void ExpertPool::GateUp(const Layer& layer, const Job& job, const FlowPiece& piece) {
+  deps_.kernels.expert_gate_up.fn({.layout = &layer.layout,
+                                   .blob = job.blob,
+                                   .xq = job.xq,
+                                   .x = job.x,
+                                   .x_stride = hidden_,
+                                   .rows = job.rows,
+                                   .h = h_.data() + size_t{job.first_entry} * width_,
+                                   .h_stride = width_,
+                                   .band_begin = piece.band_begin,
+                                   .band_end = piece.band_end});
 }
 
-absl::Status ExpertPool::Run(LayerId layer, const WindowPlan& plan, const ExpertRows& input,
+void ExpertPool::FinishHidden(const Layer& layer, const Job& job) {
+  if (!layer.quantized) return;
+  const size_t first = size_t{job.first_entry} * ActivationBlocks(width_);
+  deps_.kernels.quantize_rows.fn({.x = h_.data() + size_t{job.first_entry} * width_,
+                                  .x_stride = width_,
+                                  .rows = job.rows,
+                                  .cols = width_,
+                                  .q = hidden_q_.q.data() + first * kActivationBlockValues,
+                                  .scale = hidden_q_.scale.data() + first,
+                                  .sum16 = hidden_q_.sum16.data() + first * 2});
+}
+
+void ExpertPool::Down(const Layer& layer, const Job& job, const FlowPiece& piece, uint32_t worker) {
+  const auto output_of = [&](uint32_t i) {
+    const RouteEntry& entry = layer.plan.entries[job.first_entry + i];
+    return layer.output.data() + (size_t{entry.row} * options_.ranks + entry.rank) * hidden_;
+  };
+  // A single row is computed where it belongs, several are apart from each other there.
+  float* const y =
+      job.rows == 1 ? output_of(0) : y_.data() + size_t{worker} * options_.rows_max * hidden_;
+  deps_.kernels.expert_down.fn({.layout = &layer.layout,
+                                .blob = job.blob,
+                                .hq = Slice(hidden_q_, width_, job.first_entry, job.rows),
+                                .h = h_.data() + size_t{job.first_entry} * width_,
+                                .h_stride = width_,
+                                .rows = job.rows,
+                                .y = y,
+                                .y_stride = hidden_,
+                                .band_begin = piece.band_begin,
+                                .band_end = piece.band_end});
+  if (job.rows == 1) return;
+  const uint32_t first = piece.band_begin * kBandRows;
+  const uint32_t count = std::min(piece.band_end * kBandRows, hidden_) - first;
+  for (uint32_t i = 0; i < job.rows; ++i) {
+    std::copy_n(y + size_t{i} * hidden_ + first, count, output_of(i) + first);
+  }
+}
+
+void ExpertPool::RunPieces(const Layer& layer, uint32_t worker) {
+  const uint32_t node = deps_.team.node_of(worker);
+  for (FlowPiece piece; flow_->Next(node, &piece);) {
+    const Job& job = jobs_[piece.job];
+    switch (piece.phase) {
+      case FlowPhase::kPrepare:
+        GatherRows(layer, job);
+        break;
+      case FlowPhase::kGateUp:
+        GateUp(layer, job, piece);
+        break;
+      case FlowPhase::kDown:
+        Down(layer, job, piece, worker);
+        break;
+    }
+    if (flow_->Finish(piece)) {
+      FinishHidden(layer, job);
+      flow_->PublishHidden(piece.job);
+    }
+  }
+}
+
+absl::Status ExpertPool::Run(LayerId layer_id, const WindowPlan& plan, const ExpertRows& input,
                              std::span<float> output) {
   HEARTH_CHECK(input.rows <= options_.rows_max);
   HEARTH_CHECK(output.size() >= plan.entries.size() * hidden_);
-  const ExpertLayout& stored = deps_.store.layout(layer);
+  const ExpertLayout& stored = deps_.store.layout(layer_id);
   const bool reference = input.quantized.q == nullptr;
   const bool decode = reference && stored.format == ExpertFormat::kNvfp4;
-  const ExpertLayout layout =
-      decode ? ExpertLayout{.format = ExpertFormat::kF32, .hidden = hidden_, .width = width_}
-             : stored;
-  HEARTH_RETURN_IF_ERROR(AcquireAll(layer, plan, decode));
-  Gather(layout, plan, input);
-  deps_.team.ForRanges(TotalCost(jobs_, BandCount(width_)), 1,
-                       [&](uint32_t, uint32_t begin, uint32_t end) { GateUp(layout, begin, end); });
-  deps_.team.ForRanges(TotalCost(jobs_, BandCount(hidden_)), 1,
-                       [&](uint32_t worker, uint32_t begin, uint32_t end) {
-                         Down(layout, plan, worker, begin, end, output);
-                       });
+  const Layer layer{
+      .layout = decode
+                    ? ExpertLayout{.format = ExpertFormat::kF32, .hidden = hidden_, .width = width_}
+                    : stored,
+      .plan = plan,
+      .input = input,
+      .output = output,
+      .quantized = !reference && stored.format == ExpertFormat::kNvfp4};
+  HEARTH_RETURN_IF_ERROR(AcquireAll(layer_id, plan, decode));
+  PlaceRows(layer);
+  flow_->Begin(flow_jobs_, ShapeOf(layer.layout));
+  deps_.team.ForRanges(deps_.team.worker_count(), 1,
+                       [&](uint32_t worker, uint32_t, uint32_t) { RunPieces(layer, worker); });
   leases_.clear();
   return absl::OkStatus();
 }

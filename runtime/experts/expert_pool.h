@@ -1,5 +1,5 @@
-// Carries a window plan out on the CPU: every distinct expert over the rows that chose it, with two
-// fork-joins per layer. Allocates nothing after creation.
+// Carries a window plan out on the CPU: every distinct expert over the rows that chose it, in one
+// fork-join per layer (ExpertFlow says who does what when). Allocates nothing after creation.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,9 @@
 #include "cache/store/expert_store.h"
 #include "cpu_kernels/dispatch/cpu_kernels.h"
 #include "runtime/base/file.h"
+#include "runtime/base/scratch_arena.h"
 #include "runtime/base/worker_team.h"
+#include "runtime/experts/expert_flow.h"
 #include "runtime/plan/window_plan.h"
 
 namespace hearth {
@@ -57,40 +59,58 @@ class ExpertPool {
     const std::byte* blob = nullptr;
     uint32_t first_entry = 0;
     uint32_t rows = 0;
+    // Its rows of the pass, either where the backend put them or gathered_ at first_entry.
+    QuantizedRows xq;
+    const float* x = nullptr;
   };
-  struct GatheredRows {  // the activations of every entry, grouped by expert
+  struct QuantizedSpans {
     std::span<int8_t> q;
     std::span<float> scale;
     std::span<int32_t> sum16;
-    std::span<float> x;
+  };
+  struct Layer {  // what the workers of one Run() read
+    ExpertLayout layout;
+    const WindowPlan& plan;
+    const ExpertRows& input;
+    std::span<float> output;
+    bool quantized = false;  // the format's dots are of integers
   };
 
   ExpertPool(const Deps& deps, const Options& options) : deps_(deps), options_(options) {}
   absl::Status Allocate();
   absl::Status AcquireAll(LayerId layer, const WindowPlan& plan, bool decode);
   absl::StatusOr<const std::byte*> DecodedBlob(ExpertKey key);
-  void Gather(const ExpertLayout& layout, const WindowPlan& plan, const ExpertRows& input);
-  void GateUp(const ExpertLayout& layout, uint32_t unit_begin, uint32_t unit_end);
-  void Down(const ExpertLayout& layout, const WindowPlan& plan, uint32_t worker,
-            uint32_t unit_begin, uint32_t unit_end, std::span<float> output);
+  QuantizedRows Slice(const QuantizedSpans& spans, uint32_t cols, uint32_t first, uint32_t rows);
+
+  // The steps of a layer, in order. Placing says where each expert's rows lie and which experts
+  // have rows to gather; the others are pieces of work.
+  void PlaceRows(const Layer& layer);
+  void GatherRows(const Layer& layer, const Job& job);
+  void GateUp(const Layer& layer, const Job& job, const FlowPiece& piece);
+  void FinishHidden(const Layer& layer, const Job& job);
+  void Down(const Layer& layer, const Job& job, const FlowPiece& piece, uint32_t worker);
+  void RunPieces(const Layer& layer, uint32_t worker);
 
   Deps deps_;
   Options options_;
-  ExpertPoolStats stats_;
-  std::vector<ExpertLease> leases_;
-  std::vector<Job> jobs_;
-  AnonymousMapping scratch_{*AnonymousMapping::Create(0)};
-  GatheredRows gathered_;
-  std::span<float> h_;    // (entries, width)
-  std::span<float> y_;    // (workers, rows_max, band rows)
-  std::span<int8_t> hq_;  // (workers, rows_max, width) and its scales and sums
-  std::span<float> hscale_;
-  std::span<int32_t> hsum_;
   uint32_t hidden_ = 0;
   uint32_t width_ = 0;
+  ExpertPoolStats stats_;
 
-  AnonymousMapping decoded_{*AnonymousMapping::Create(0)};  // reference arithmetic only
-  std::vector<const std::byte*> decoded_of_;                // [layer][expert], null: not decoded
+  ScratchArena scratch_;
+  QuantizedSpans gathered_q_;    // rows of every entry, by expert
+  std::span<float> gathered_x_;  // (entries, hidden)
+  std::span<float> h_;           // (entries, width)
+  QuantizedSpans hidden_q_;      // h_ as down reads it
+  std::span<float> y_;           // (workers, rows_max, hidden)
+  std::vector<Job> jobs_;
+  std::vector<FlowJob> flow_jobs_;  // one for each of jobs_
+  std::vector<ExpertLease> leases_;
+  std::unique_ptr<ExpertFlow> flow_;
+
+  // fp32 copies of decoded experts, by layer and expert; null: not decoded.
+  std::vector<const std::byte*> decoded_of_;
+  AnonymousMapping decoded_{*AnonymousMapping::Create(0)};
   uint64_t decoded_used_bytes_ = 0;
 };
 
