@@ -1,8 +1,10 @@
 // Routed experts in BF16, FP8 and F32. Contract: cpu_kernels/ops/expert.h; definition:
 // cpu_kernels/scalar/expert.cc.
-#include "cpu_kernels/avx2/expert_driver_inl.h"
 #include "cpu_kernels/avx2/expert_formats.h"
-#include "cpu_kernels/avx2/expert_wide_inl.h"
+#include "cpu_kernels/avx2/expert_weights_inl.h"
+
+// The shared body takes its registers and weights from the header above.
+#include "cpu_kernels/ops/expert_wide_inl.h"
 
 namespace hearth::avx2 {
 
@@ -14,7 +16,8 @@ HEARTH_AVX2 void GateUpWide(const ExpertGateUpArgs& args) {
       return RunGateUp<WideFormat<Fp8Weights>>(args);
     case ExpertFormat::kF32:
       return RunGateUp<WideFormat<F32Weights>>(args);
-    case ExpertFormat::kNvfp4:
+    default:  // has kernels of its own
+    case ExpertFormat::kXt:
       break;
   }
 }
@@ -27,7 +30,8 @@ HEARTH_AVX2 void DownWide(const ExpertDownArgs& args) {
       return RunDown<WideFormat<Fp8Weights>>(args);
     case ExpertFormat::kF32:
       return RunDown<WideFormat<F32Weights>>(args);
-    case ExpertFormat::kNvfp4:
+    default:  // has kernels of its own
+    case ExpertFormat::kXt:
       break;
   }
 }

@@ -1,9 +1,10 @@
 // Routed experts in NVFP4. Contract: cpu_kernels/ops/expert.h; definition:
 // cpu_kernels/scalar/expert.cc.
 #include "cpu_kernels/avx512/expert_formats.h"
+#include "cpu_kernels/avx512/expert_weights_inl.h"
 
-#include "cpu_kernels/avx512/expert_driver_inl.h"
-#include "cpu_kernels/avx512/expert_nvfp4_inl.h"
+// The shared body takes its registers and weights from the header above.
+#include "cpu_kernels/ops/expert_nvfp4_inl.h"
 
 namespace hearth::avx512 {
 

@@ -37,6 +37,9 @@ struct ExpertGateUpArgs {
   uint32_t h_stride = 0;
   uint32_t band_begin = 0;
   uint32_t band_end = 0;
+  // Weights that the caller uses next, or null: the kernel asks for their first KiBs while it reads
+  // its last bands. Results do not depend on it; it may be any address.
+  const std::byte* read_ahead = nullptr;
 };
 
 // y[t][n] = down_n . h_t for bands [band_begin, band_end) of the hidden size.
@@ -51,6 +54,7 @@ struct ExpertDownArgs {
   uint32_t y_stride = 0;
   uint32_t band_begin = 0;
   uint32_t band_end = 0;
+  const std::byte* read_ahead = nullptr;  // as above
 };
 
 // Reference arithmetic: a blob of any format decoded to the kF32 layout of the same shape. NVFP4:
