@@ -3,7 +3,8 @@
 //
 // Activation rows go in groups that fit the L2 cache; for each group the weights are read once, a
 // few of their rows at a time, and multiplied in register tiles of N weight rows by R activation
-// rows.
+// rows. The tile that reads weights for the first time asks for those of the next tile meanwhile: a
+// row is a few KiB, too short a stream for the processor to foresee.
 #include "cpu_kernels/avx512/kernels.h"
 #include "cpu_kernels/avx512/target.h"
 
@@ -24,6 +25,16 @@ struct Bf16Rows {
     const __m256i codes = _mm256_maskz_loadu_epi16(lanes, w);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(codes), 16));
   }
+  // Thirty-two values from one line: a permutation puts each into the upper half of its lane.
+  HEARTH_AVX512_INLINE void LoadPair(const std::byte* w, __m512 (&out)[2]) {
+    const __m512i codes = _mm512_loadu_si512(w);
+    const __m512i twice = _mm512_set_epi16(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8,
+                                           8, 7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    constexpr __mmask32 kUpper = 0xAAAAAAAAu;
+    const __m512i later = _mm512_add_epi16(twice, _mm512_set1_epi16(16));
+    out[0] = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(kUpper, twice, codes));
+    out[1] = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(kUpper, later, codes));
+  }
 };
 
 struct F32Rows {
@@ -31,6 +42,10 @@ struct F32Rows {
   HEARTH_AVX512_INLINE __m512 Load(const std::byte* w) { return _mm512_loadu_ps(w); }
   HEARTH_AVX512_INLINE __m512 LoadMasked(__mmask16 lanes, const std::byte* w) {
     return _mm512_maskz_loadu_ps(lanes, w);
+  }
+  HEARTH_AVX512_INLINE void LoadPair(const std::byte* w, __m512 (&out)[2]) {
+    out[0] = _mm512_loadu_ps(w);
+    out[1] = _mm512_loadu_ps(w + 64);
   }
 };
 
@@ -42,8 +57,37 @@ HEARTH_AVX512_INLINE float SumLanes(__m512 v) {
   return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
+// Columns [k, k + 32) of N weight rows times R activation rows.
+template <class Weights, int N, int R, bool kAhead>
+HEARTH_AVX512_INLINE void AddPair(const std::byte* w, size_t w_stride_bytes, const float* x,
+                                  size_t x_stride, __m512 (&acc)[N][R]) {
+  __m512 xs[2][R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    xs[0][r] = _mm512_loadu_ps(x + r * x_stride);
+    xs[1][r] = _mm512_loadu_ps(x + r * x_stride + 16);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < N; ++i) {
+    const std::byte* at = w + i * w_stride_bytes;
+    __m512 ws[2];
+    Weights::LoadPair(at, ws);
+    if (kAhead) {
+#pragma GCC unroll 2
+      for (size_t line = 0; line < 32 * Weights::kBytes; line += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(at + N * w_stride_bytes + line), _MM_HINT_T1);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      acc[i][r] = _mm512_fmadd_ps(ws[0], xs[0][r], acc[i][r]);
+      acc[i][r] = _mm512_fmadd_ps(ws[1], xs[1][r], acc[i][r]);
+    }
+  }
+}
+
 // Weight rows n .. n+N-1 times activation rows t .. t+R-1.
-template <class Weights, int N, int R>
+template <class Weights, int N, int R, bool kAhead>
 HEARTH_AVX512 __attribute__((noinline)) void RowsTile(const MatmulRowsArgs& args, size_t n,
                                                       size_t t) {
   const size_t cols = args.cols;
@@ -56,13 +100,24 @@ HEARTH_AVX512 __attribute__((noinline)) void RowsTile(const MatmulRowsArgs& args
     for (int r = 0; r < R; ++r) acc[i][r] = _mm512_setzero_ps();
   }
   const size_t whole = cols / 16 * 16;
-  for (size_t k = 0; k < whole; k += 16) {
+  size_t k = 0;
+  if constexpr (R <= 4) {  // more rows leave no registers for a pair
+    for (; k + 32 <= whole; k += 32) {
+      AddPair<Weights, N, R, kAhead>(w + k * Weights::kBytes, cols * Weights::kBytes, x + k,
+                                     args.x_stride, acc);
+    }
+  }
+  for (; k < whole; k += 16) {
     __m512 xs[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) xs[r] = _mm512_loadu_ps(x + r * args.x_stride + k);
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) {
-      const __m512 ws = Weights::Load(w + (i * cols + k) * Weights::kBytes);
+      const std::byte* at = w + (i * cols + k) * Weights::kBytes;
+      if (kAhead) {
+        _mm_prefetch(reinterpret_cast<const char*>(at + N * cols * Weights::kBytes), _MM_HINT_T1);
+      }
+      const __m512 ws = Weights::Load(at);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[i][r] = _mm512_fmadd_ps(ws, xs[r], acc[i][r]);
     }
@@ -95,22 +150,22 @@ HEARTH_AVX512_INLINE void RowsBlock(const MatmulRowsArgs& args, size_t n, size_t
     const size_t height = (end - t + tiles_left - 1) / tiles_left;
     switch (height) {
       case 1:
-        RowsTile<Weights, N, 1>(args, n, t);
+        RowsTile<Weights, N, 1, true>(args, n, t);
         break;
       case 2:
-        RowsTile<Weights, N, 2>(args, n, t);
+        RowsTile<Weights, N, 2, true>(args, n, t);
         break;
       case 3:
-        RowsTile<Weights, N, 3>(args, n, t);
+        RowsTile<Weights, N, 3, true>(args, n, t);
         break;
       case 4:
-        RowsTile<Weights, N, 4>(args, n, t);
+        RowsTile<Weights, N, 4, true>(args, n, t);
         break;
       case 5:
-        RowsTile<Weights, N, 5>(args, n, t);
+        RowsTile<Weights, N, 5, true>(args, n, t);
         break;
       default:
-        RowsTile<Weights, N, 6>(args, n, t);
+        RowsTile<Weights, N, 6, true>(args, n, t);
         break;
     }
     t += height;
@@ -125,8 +180,11 @@ HEARTH_AVX512_INLINE void MatmulRowMajor(const MatmulRowsArgs& args) {
   for (size_t begin = 0; begin < args.rows; begin += group) {
     const size_t end = begin + group < args.rows ? begin + group : args.rows;
     size_t n = args.row_begin;
-    if (end - begin == 1) {  // eight chains of additions in flight
-      for (; n + 8 <= args.row_end; n += 8) RowsTile<Weights, 8, 1>(args, n, begin);
+    // One or two rows: as many chains of additions and lines in flight as the registers allow.
+    if (end - begin == 1) {
+      for (; n + 8 <= args.row_end; n += 8) RowsTile<Weights, 8, 1, true>(args, n, begin);
+    } else if (end - begin == 2) {
+      for (; n + 8 <= args.row_end; n += 8) RowsTile<Weights, 8, 2, true>(args, n, begin);
     }
     for (; n + 4 <= args.row_end; n += 4) RowsBlock<Weights, 4>(args, n, begin, end);
     for (; n < args.row_end; ++n) RowsBlock<Weights, 1>(args, n, begin, end);
