@@ -82,7 +82,7 @@ void FillErrors(const XtTrellis& trellis, const XtTrellis::Phase& phase, float t
     squares[h] = difference * difference;
     least = std::min(least, squares[h]);
   }
-  const auto cap = static_cast<float>(0xFFFFu >> trellis.code.bits);
+  const auto cap = static_cast<float>(kXtErrorMax >> trellis.code.bits);
   for (uint32_t h = 0; h < 256; ++h) {
     const float scaled = std::min((squares[h] - least) * units + 0.5f, cap);
     errors[h] = static_cast<uint16_t>(static_cast<int32_t>(scaled) << trellis.code.bits);
@@ -284,7 +284,7 @@ void XtStreamEncoder::EncodeFrom(std::span<const float> targets, uint32_t begin,
   const Run run = {.begin = begin, .steps = static_cast<uint32_t>(targets.size())};
   // Coarser units cannot saturate in the end: with none, every way costs nothing.
   for (float units = trellis_.units_per_square_level;; units = units > 1e-3f ? units / 4 : 0) {
-    std::fill(metrics_[newest_].begin(), metrics_[newest_].end(), uint16_t{0xFFFF});
+    std::fill(metrics_[newest_].begin(), metrics_[newest_].end(), kXtMetricMax);
     Aligned(metrics_[newest_])[state] = 0;
     floor_ = 0;
     Forward(targets, run, units);

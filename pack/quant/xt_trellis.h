@@ -9,10 +9,11 @@
 //
 // The search is Viterbi's in integers, so that every instruction set chooses the same symbols:
 //   error of a level  e = (target - level)^2 in fp32; in units: min(round((e - least e of the step)
-//                     * units_per_square_level), cap), times 2^bits
+//                     * units_per_square_level), kXtErrorMax / 2^bits), times 2^bits
 //   metric            u16; its low `bits` bits hold d, so that one minimum finds the survivor and
-//                     its way back, ties to the least d; additions saturate; each step subtracts
-//                     the least metric of the step before
+//                     its way back, ties to the least d; at most kXtMetricMax; each step subtracts
+//                     the least metric of the step before. Two maxima below 2^16 in all spare GPUs
+//                     a saturating addition, which they lack.
 #pragma once
 
 #include <array>
@@ -28,6 +29,8 @@ enum class XtIsa { kScalar, kAvx2, kAvx512 };
 bool XtIsaRuns(XtIsa isa);  // on this processor
 XtIsa BestXtIsa();
 
+inline constexpr uint32_t kXtErrorMax = 0x3FFF;   // of one step, with its low bits
+inline constexpr uint16_t kXtMetricMax = 0xBFF0;  // a metric that stands for no way at all
 inline constexpr uint32_t kXtBranchesMax = 16;
 inline constexpr uint32_t kXtLanesMax = 32;  // groups that a kernel takes at once
 inline constexpr uint32_t kXtFieldsPerBackWord = 4;

@@ -94,13 +94,13 @@ HEARTH_TARGET uint16_t Step(const XtStepArgs& args) {
         const uint32_t c = word * kXtFieldsPerBackWord + field;
         const uint32_t at = group_at ^ (phase.hash_of_symbol[c] * kVectorBytes);
         const auto sum = [&](uint32_t d) __attribute__((always_inline, target("avx2"))) {
-          return _mm256_adds_epu16(
+          return _mm256_add_epi16(
               metric[d],
               _mm256_load_si256(reinterpret_cast<const __m256i*>(errors + (at ^ dropped_at[d]))));
         };
-        __m256i best = sum(0);
+        __m256i best = _mm256_set1_epi16(static_cast<int16_t>(kXtMetricMax));
 #pragma GCC unroll 16
-        for (uint32_t d = 1; d < kBranches; ++d) best = _mm256_min_epu16(best, sum(d));
+        for (uint32_t d = 0; d < kBranches; ++d) best = _mm256_min_epu16(best, sum(d));
         rows[c] = best;
         least = _mm256_min_epu16(least, best);
         back = _mm256_or_si256(

@@ -107,12 +107,11 @@ HEARTH_TARGET uint16_t Step(const XtStepArgs& args) {
       for (uint32_t field = 0; field < kXtFieldsPerBackWord; ++field) {
         const uint32_t c = word * kXtFieldsPerBackWord + field;
         const uint32_t at = group_at ^ (phase.hash_of_symbol[c] * kVectorBytes);
-        __m512i best =
-            _mm512_adds_epu16(metric[0], _mm512_load_si512(errors + (at ^ dropped_at[0])));
+        __m512i best = _mm512_set1_epi16(static_cast<int16_t>(kXtMetricMax));
 #pragma GCC unroll 16
-        for (uint32_t d = 1; d < kBranches; ++d) {
+        for (uint32_t d = 0; d < kBranches; ++d) {
           best = _mm512_min_epu16(
-              best, _mm512_adds_epu16(metric[d], _mm512_load_si512(errors + (at ^ dropped_at[d]))));
+              best, _mm512_add_epi16(metric[d], _mm512_load_si512(errors + (at ^ dropped_at[d]))));
         }
         rows[c] = best;
         least = _mm512_min_epu16(least, best);

@@ -22,7 +22,7 @@ uint16_t XtStepScalar(const XtStepArgs& args) {
     uint32_t word = 0;
     for (uint32_t c = 0; c < branches; ++c) {
       const uint8_t hash = group_hash ^ args.phase->hash_of_symbol[c];
-      uint32_t best = 0xFFFF;
+      uint32_t best = kXtMetricMax;
       for (uint32_t d = 0; d < branches; ++d) {
         const uint32_t sum = metric[d] + args.errors[hash ^ args.phase->hash_of_dropped[d]];
         best = std::min(best, sum);

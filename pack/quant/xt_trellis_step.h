@@ -19,7 +19,7 @@ struct XtStepArgs {
 
 // For every group g, symbol c and dropped bits d:
 //   m(d)   = ((from[Predecessor(g, d)] - floor) with its low `bits` bits replaced by d
-//   to[g << bits | c] = min over d of saturate(m(d) + errors[hash of c, g and d])
+//   to[g << bits | c] = min(kXtMetricMax, min over d of m(d) + errors[hash of c, g and d])
 // Returns the least of `to`, with its low bits cleared.
 uint16_t XtStepScalar(const XtStepArgs& args);
 uint16_t XtStepAvx2(const XtStepArgs& args);
