@@ -3,7 +3,8 @@
 //
 // Activation rows go in groups that fit the L2 cache; for each group the weights are read once, a
 // few of their rows at a time, and multiplied in register tiles of N weight rows by R activation
-// rows. The sixteen lanes of the definition are two registers.
+// rows. The sixteen lanes of the definition are two registers. A tile asks for the weights of the
+// next one meanwhile: a row is a few KiB, too short a stream for the processor to foresee.
 #include <cstring>
 
 #include "cpu_kernels/avx2/kernels.h"
@@ -84,6 +85,11 @@ HEARTH_AVX2 __attribute__((noinline)) void RowsTile(const MatmulRowsArgs& args, 
   }
   const size_t whole = cols / 16 * 16;
   for (size_t k = 0; k < whole; k += 16) {
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) {
+      const std::byte* next = w + ((i + N) * cols + k) * Weights::kBytes;
+      _mm_prefetch(reinterpret_cast<const char*>(next), _MM_HINT_T1);
+    }
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       __m256 ws[N];
