@@ -19,14 +19,16 @@ HEARTH_AVX2_INLINE __m256i BroadcastDword(const int8_t* p) {
   return _mm256_set1_epi32(value);
 }
 
-// One block of R rows times the lines of a band, a line as two halves of eight rows.
+// One block of R rows times the lines of a band, a line as two halves of eight rows. Asks for the
+// same lines of the next band, `next_bytes` on.
 template <int R>
-HEARTH_AVX2_INLINE void DotBlock(const uint8_t* codes, const int8_t* q, size_t q_stride,
-                                 __m256i (&dot)[2][R]) {
+HEARTH_AVX2_INLINE void DotBlock(const uint8_t* codes, uint64_t next_bytes, const int8_t* q,
+                                 size_t q_stride, __m256i (&dot)[2][R]) {
 #pragma GCC unroll 2
   for (int r = 0; r < R; ++r) dot[0][r] = dot[1][r] = _mm256_setzero_si256();
 #pragma GCC unroll 8
   for (int step = 0; step < 8; ++step) {
+    _mm_prefetch(reinterpret_cast<const char*>(codes + next_bytes + step * 64), _MM_HINT_T1);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
       const auto* line = reinterpret_cast<const __m256i*>(codes + step * 64 + h * 32);
@@ -78,7 +80,8 @@ HEARTH_AVX2 __attribute__((noinline)) void Q8Tile(const MatmulQ8Args& args, uint
   for (int r = 0; r < R; ++r) sum[0][r] = sum[1][r] = _mm256_setzero_ps();
   for (size_t i = 0; i < blocks; ++i) {
     __m256i dot[2][R];
-    DotBlock<R>(w + i * 512, args.x.q + i * kQ8BlockValues, blocks * kQ8BlockValues, dot);
+    DotBlock<R>(w + i * 512, Q8BandBytes(args.x.cols), args.x.q + i * kQ8BlockValues,
+                blocks * kQ8BlockValues, dot);
     AddScaled<R>(w + blocks * 512 + i * 32, args.x.scale + i, blocks, dot, sum);
   }
   for (size_t r = 0; r < R; ++r) {
@@ -119,13 +122,16 @@ struct PairRows {
   }
 };
 
-// dot += one block, both halves of the band's lines.
+// dot += one block, both halves of the band's lines; asks for the next band's as DotBlock does.
 template <int R>
-HEARTH_AVX2_INLINE void AddPairDots(const uint8_t* codes, const int32_t (&pair)[R][16],
-                                    __m256i (&dot)[2][R]) {
+HEARTH_AVX2_INLINE void AddPairDots(const uint8_t* codes, uint64_t next_bytes,
+                                    const int32_t (&pair)[R][16], __m256i (&dot)[2][R]) {
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) {
     const int step = i / 2;
+    if (i % 2 == 0) {
+      _mm_prefetch(reinterpret_cast<const char*>(codes + next_bytes + step * 64), _MM_HINT_T1);
+    }
     __m256i w[2];
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
@@ -158,7 +164,7 @@ HEARTH_AVX2 __attribute__((noinline)) void AddPairChunk(const uint8_t* w, size_t
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) dot[0][r] = dot[1][r] = _mm256_set1_epi32(x.bias[i][r]);
     const uint8_t* codes = w + (first + i) * 512;
-    AddPairDots<R>(codes, x.pair[i], dot);
+    AddPairDots<R>(codes, blocks * (512 + 32), x.pair[i], dot);
     const uint8_t* scales = w + blocks * 512 + (first + i) * 32;
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
