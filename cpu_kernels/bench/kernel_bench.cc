@@ -290,7 +290,9 @@ void KernelBench::RunJob(Case* c) {
     const uint64_t repeats = splits ? c->runs_per_job : c->runs_per_job / workers;
     c->team->ForRanges(splits ? shares : workers, 1,
                        [&](uint32_t worker, uint32_t begin, uint32_t end) {
-                         const BenchItem item = c->Item(splits ? 0 : worker);
+                         BenchItem item = c->Item(splits ? 0 : worker);
+                         item.next_in = item.in;
+                         item.next_begin = begin;
                          for (uint64_t i = 0; i < repeats; ++i) {
                            workload.Run(*c->kernels, item, worker, begin, end);
                          }
@@ -302,8 +304,9 @@ void KernelBench::RunJob(Case* c) {
     for (uint32_t unit = begin; unit < end;) {
       const uint32_t run = unit / shares;
       const uint32_t stop = std::min(end, (run + 1) * shares);
-      workload.Run(*c->kernels, c->Item((c->cursor + run) % c->item_count), worker,
-                   unit - run * shares, stop - run * shares);
+      BenchItem item = c->Item((c->cursor + run) % c->item_count);
+      if (stop < end) item.next_in = c->Item((c->cursor + run + 1) % c->item_count).in;
+      workload.Run(*c->kernels, item, worker, unit - run * shares, stop - run * shares);
       unit = stop;
     }
   });

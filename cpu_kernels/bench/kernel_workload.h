@@ -25,6 +25,9 @@ inline constexpr uint64_t kLineBytes = 64;
 struct BenchItem {
   std::byte* in = nullptr;   // never written: the same bytes in every run
   std::byte* out = nullptr;  // written, or read and written
+  // What this worker will most likely run next, as the product tells its kernels; null: not known.
+  const std::byte* next_in = nullptr;
+  uint32_t next_begin = 0;  // share
 };
 
 struct WorkloadFacts {

@@ -16,7 +16,8 @@ namespace {
 
 constexpr uint32_t kMatricesPerJob = 8;  // as many bytes as a large projection of the model
 
-// Activations as fp32 and quantised, and room for what a kernel writes: small, shared, in cache.
+// Activations as fp32 and quantised, and room for what a kernel writes:
+// small, shared, in cache.
 struct Activations {
   Activations(uint32_t rows_in, uint32_t cols_in, uint32_t out_cols_in)
       : rows(rows_in),
@@ -54,6 +55,14 @@ WorkloadFacts ReadOnly(uint64_t item_bytes, uint64_t read_bytes, uint64_t weight
           .weight_count = weight_count};
 }
 
+// Where the next run of this worker begins to read.
+const std::byte* ReadAhead(const ExpertLayout& layout, Projection p, const BenchItem& item) {
+  if (item.next_in == nullptr) return nullptr;
+  const uint64_t share =
+      layout.format == ExpertFormat::kXt ? 0 : item.next_begin * layout.band_bytes(p);
+  return item.next_in + layout.projection_offset_bytes(p) + share;
+}
+
 KernelFamily GateUpFamily(const BenchShape& shape, const ExpertLayout& layout) {
   KernelFamily family{.name = absl::StrCat("expert_gate_up/", ExpertLayoutName(layout)),
                       .shape = absl::StrCat(2 * shape.width, "x", shape.hidden),
@@ -77,7 +86,8 @@ KernelFamily GateUpFamily(const BenchShape& shape, const ExpertLayout& layout) {
                                .h = a->y.data(),
                                .h_stride = a->out_cols,
                                .band_begin = begin,
-                               .band_end = end};
+                               .band_end = end,
+                               .read_ahead = ReadAhead(layout, Projection::kGate, item)};
                      });
   };
   return family;
@@ -107,7 +117,8 @@ KernelFamily DownFamily(const BenchShape& shape, const ExpertLayout& layout) {
                                .y = a->y.data(),
                                .y_stride = a->out_cols,
                                .band_begin = begin,
-                               .band_end = end};
+                               .band_end = end,
+                               .read_ahead = ReadAhead(layout, Projection::kDown, item)};
                      });
   };
   return family;

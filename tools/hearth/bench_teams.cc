@@ -9,19 +9,23 @@ namespace hearth::cli {
 
 absl::StatusOr<BenchTeams> BenchTeams::Create() {
   BenchTeams teams;
-  HEARTH_ASSIGN_OR_RETURN(teams.machine_, Machine::Read());
+  absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Read();
+  if (machine.ok()) {
+    teams.machine_ = *std::move(machine);
+    teams.topology_ = teams.machine_->topology();
+  }
   teams.allowed_ = AllowedCpus();
   teams.quota_ = ReadCpuQuota();
-  HEARTH_ASSIGN_OR_RETURN(
-      teams.all_, PlanWorkers(teams.machine_->topology(), teams.allowed_, teams.quota_, {}));
+  HEARTH_ASSIGN_OR_RETURN(teams.all_,
+                          PlanWorkers(teams.topology_, teams.allowed_, teams.quota_, {}));
   return teams;
 }
 
 absl::Status BenchTeams::Start(std::span<const uint32_t> thread_counts) {
   std::vector<WorkerPlan> plans;
   for (const uint32_t count : thread_counts) {
-    HEARTH_ASSIGN_OR_RETURN(
-        WorkerPlan plan, PlanWorkers(machine_->topology(), allowed_, quota_, {.threads = count}));
+    HEARTH_ASSIGN_OR_RETURN(WorkerPlan plan,
+                            PlanWorkers(topology_, allowed_, quota_, {.threads = count}));
     std::vector<uint32_t> nodes;
     for (const PlannedWorker& worker : plan.workers) nodes.push_back(worker.node);
     teams_.push_back(std::make_unique<WorkerTeam>(count, std::move(nodes)));
@@ -29,8 +33,11 @@ absl::Status BenchTeams::Start(std::span<const uint32_t> thread_counts) {
   }
   // Only now: threads inherit the CPU of the thread that starts them.
   for (size_t i = 0; i < plans.size(); ++i) {
-    bindings_.push_back(std::make_unique<WorkerBinding>(*teams_[i], plans[i], *machine_));
-    const absl::Status& status = bindings_.back()->status();
+    absl::Status status = absl::UnavailableError("hwloc cannot read this machine");
+    if (machine_ != nullptr) {
+      bindings_.push_back(std::make_unique<WorkerBinding>(*teams_[i], plans[i], *machine_));
+      status = bindings_.back()->status();
+    }
     descriptions_.push_back(
         status.ok() ? DescribePlan(plans[i])
                     : absl::StrCat(thread_counts[i], " workers, not pinned: ", status.message()));

@@ -35,7 +35,8 @@ class BenchTeams {
 
  private:
   BenchTeams() = default;
-  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<Machine> machine_;  // null where hwloc cannot read it
+  Topology topology_;
   std::vector<uint32_t> allowed_;
   std::optional<CpuQuota> quota_;
   WorkerPlan all_;

@@ -102,6 +102,7 @@ TEST(KernelBenchTest, EveryFamilyIsMeasuredInEveryCase) {
   KernelBenchOptions options = ScalarOptions();
   options.rows = {1, 3};
   options.memory_bytes = 4_MiB;
+  options.sample_count = 1;
   const Bench bench(options, {1, 2}, clock);
   for (const KernelFamily& family : AllKernelFamilies(FlashletShape())) {
     uint64_t done = 0;

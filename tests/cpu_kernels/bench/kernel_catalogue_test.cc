@@ -87,7 +87,7 @@ TEST(KernelCatalogueTest, EveryFamilyRunsOnEveryInstructionSetAndLeavesItsInputA
 TEST(KernelCatalogueTest, ValuesStayOrdinaryHoweverOftenAKernelRuns) {
   const CpuKernels& row = SelectCpuKernels(DetectCpuFeatures());
   for (const KernelFamily& family : AllKernelFamilies(FlashletShape())) {
-    if (!family.format.empty() || family.name == "quantize_rows") continue;  // not fp32 outputs
+    if (!family.format.empty() || family.name.ends_with("quantize_rows")) continue;  // not fp32
     const auto workload = family.make(2, 1);
     const WorkloadFacts& facts = workload->facts();
     Memory memory(facts);
