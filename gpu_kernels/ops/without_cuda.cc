@@ -3,6 +3,7 @@
 
 #include "gpu_kernels/ops/expert_ffn.h"
 #include "gpu_kernels/ops/read_probe.h"
+#include "gpu_kernels/ops/xt_encode.h"
 
 namespace hearth {
 
@@ -17,6 +18,11 @@ absl::Status LaunchReadProbe(const DeviceBuffer&, uint64_t*, const GpuLimits&, C
 
 absl::StatusOr<double> MeasureDeviceReadRate(const GpuInfo&) {
   return WithoutCuda("read rate of the GPU");
+}
+
+absl::StatusOr<std::unique_ptr<XtGpuEncoder>> XtGpuEncoder::Create(const GpuInfo&, const XtShape&,
+                                                                   uint32_t) {
+  return WithoutCuda("the XT encoder on the GPU");
 }
 
 }  // namespace hearth

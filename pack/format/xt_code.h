@@ -70,6 +70,27 @@ struct XtCode {
     return static_cast<uint8_t>(recent ^ XtApply(older[phase], older_byte) ^
                                 XtApply(oldest[phase], oldest_byte));
   }
+  // The image in h of bit `bit` of the symbol `age` steps before one of phase `phase`.
+  constexpr uint8_t Column(uint32_t phase, uint32_t age, uint32_t bit) const {
+    if (bits == 3 && bit == 2) return age < 8 ? older[phase][(phase + 8 - age) % 8] : 0;
+    const uint32_t fields = fields_per_byte();
+    const uint32_t byte = age / fields;
+    if (byte > 2) return 0;
+    const uint32_t place = (phase + 3 * fields - age) % fields * field_bits() + bit;
+    if (byte == 0) return static_cast<uint8_t>(1u << place);
+    if (bits == 3) return byte == 1 ? oldest[phase][place] : 0;
+    return byte == 1 ? older[phase][place] : oldest[phase][place];
+  }
+  // The greatest age, at least 1, of that bit on which a level of any phase depends.
+  constexpr uint32_t Depth(uint32_t bit) const {
+    uint32_t depth = 1;
+    for (uint32_t age = 1; age < 3 * fields_per_byte(); ++age) {
+      for (uint32_t phase = 0; phase < phase_count; ++phase) {
+        if (Column(phase, age, bit) != 0) depth = age;
+      }
+    }
+    return depth;
+  }
   constexpr int Level(uint32_t phase, uint8_t hash) const {
     const uint32_t high = hash >> 4;
     const uint32_t low = hash & 15;

@@ -21,30 +21,6 @@ constexpr uint32_t kShortTurnsMax = 6;
 constexpr std::array<float, 5> kUnitsPerMeanError = {0, 0, 16, 8, 4};
 constexpr uint32_t kMetricAlign = 32;  // values of one cache line
 
-// The image of one bit of the symbol `age` steps before one of phase `phase`.
-uint8_t ColumnOf(const XtCode& code, uint32_t phase, uint32_t age, uint32_t bit) {
-  if (code.bits == 3 && bit == 2) {
-    if (age >= 8) return 0;
-    return code.older[phase][(phase + 8 - age) % 8];
-  }
-  const uint32_t fields = code.fields_per_byte();
-  const uint32_t place = (phase + 3 * fields - age) % fields * code.field_bits() + bit;
-  const uint32_t byte = age / fields;
-  if (byte == 0) return static_cast<uint8_t>(1u << place);
-  if (code.bits == 3) return byte == 1 ? code.oldest[phase][place] : 0;
-  return byte == 1 ? code.older[phase][place] : (byte == 2 ? code.oldest[phase][place] : 0);
-}
-
-uint32_t DepthOf(const XtCode& code, uint32_t bit) {
-  uint32_t depth = 1;
-  for (uint32_t age = 1; age < 3 * code.fields_per_byte(); ++age) {
-    for (uint32_t phase = 0; phase < code.phase_count; ++phase) {
-      if (ColumnOf(code, phase, age, bit) != 0) depth = age;
-    }
-  }
-  return depth;
-}
-
 // The least element of each coset of the span of hash_of_lane[0 .. lanes).
 std::vector<uint8_t> CosetHeads(const XtTrellis::Phase& phase, uint32_t lanes) {
   std::vector<uint8_t> heads;
@@ -120,7 +96,7 @@ XtIsa BestXtIsa() {
 XtTrellis::XtTrellis(const XtCode& xt_code) : code(xt_code) {
   std::array<uint32_t, 4> depths{};
   for (uint32_t bit = 0; bit < code.bits; ++bit) {
-    depths[bit] = DepthOf(code, bit);
+    depths[bit] = code.Depth(bit);
     depth = std::max(depth, depths[bit]);
   }
   uint32_t dropped_mask = 0;
@@ -148,7 +124,7 @@ XtTrellis::XtTrellis(const XtCode& xt_code) : code(xt_code) {
   for (uint32_t p = 0; p < code.phase_count; ++p) {
     Phase phase;
     for (uint32_t i = 0; i < state_bits.size(); ++i) {
-      const uint8_t column = ColumnOf(code, p, state_bits[i].age, state_bits[i].bit);
+      const uint8_t column = code.Column(p, state_bits[i].age, state_bits[i].bit);
       for (uint32_t byte = 0; byte < 256; ++byte) {
         if ((byte >> i % 8 & 1) != 0) phase.hash_of_state[i / 8][byte] ^= column;
       }
@@ -160,7 +136,7 @@ XtTrellis::XtTrellis(const XtCode& xt_code) : code(xt_code) {
     };
     for (uint32_t c = 0; c < branch_count(); ++c) {
       for (uint32_t bit = 0; bit < code.bits; ++bit) {
-        if ((c >> bit & 1) != 0) phase.hash_of_symbol[c] ^= ColumnOf(code, p, 0, bit);
+        if ((c >> bit & 1) != 0) phase.hash_of_symbol[c] ^= code.Column(p, 0, bit);
       }
       phase.hash_of_dropped[c] = hash_of_state(dropped_offset[c]);
     }
