@@ -204,8 +204,7 @@ template <int kBits>
 struct SearchLaunch {
   static constexpr size_t kSharedBytes = sizeof(typename XtSearch<kBits>::Shared);
   static uint64_t BackBytes(uint32_t blocks) {
-    return uint64_t{blocks} * (kXtGpuStepsMax + 2 * kXtGpuWrapSteps) * XtSearch<kBits>::kRows *
-           sizeof(uint2);
+    return uint64_t{blocks} * kXtGpuRunSteps * XtSearch<kBits>::kRows * sizeof(uint2);
   }
   static absl::Status Run(const XtSearchArgs& args, uint32_t blocks, CudaStreamView stream) {
     HEARTH_RETURN_IF_ERROR(

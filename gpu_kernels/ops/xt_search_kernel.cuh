@@ -12,7 +12,10 @@ namespace hearth {
 // As pack/quant/xt_trellis.h has them.
 inline constexpr uint32_t kXtGpuErrorMax = 0x3FFF;
 inline constexpr uint32_t kXtGpuMetricMax = 0xBFF0;
-inline constexpr uint32_t kXtGpuWrapSteps = 48;  // on either side of the wrap
+inline constexpr uint32_t kXtGpuWrapSteps = 128;  // on either side of the wrap
+// Of one run, for which ways back are kept.
+inline constexpr uint32_t kXtGpuRunSteps =
+    kXtGpuStepsMax > 2 * kXtGpuWrapSteps ? kXtGpuStepsMax : 2 * kXtGpuWrapSteps;
 
 template <int kBits>
 struct XtTrellisShape;
@@ -35,7 +38,7 @@ struct XtSearchArgs {
   uint8_t* symbols = nullptr;      // same
   const float* level = nullptr;    // [phase][hash]
   const uint8_t* row_hash = nullptr;
-  uint2* back = nullptr;  // (blocks, steps + 2 * wrap steps, rows)
+  uint2* back = nullptr;  // (blocks, kXtGpuRunSteps, rows)
   uint32_t stream_count = 0;
   uint32_t group_count = 0;  // streams are [matrix][group][lane]
   uint32_t band_count = 0;   // of a matrix
@@ -283,7 +286,7 @@ __global__ void __launch_bounds__(XtTrellisShape<kBits>::kThreads, XtTrellisShap
   for (uint32_t i = threadIdx.x; i < kHashes; i += blockDim.x)
     shared.row_hash[i] = args.row_hash[i];
   __syncthreads();
-  constexpr size_t kBackRows = size_t{kXtGpuStepsMax + 2 * kXtGpuWrapSteps} * Search::kRows;
+  constexpr size_t kBackRows = size_t{kXtGpuRunSteps} * Search::kRows;
   for (uint32_t stream = blockIdx.x; stream < args.stream_count; stream += gridDim.x) {
     const uint32_t group = stream / kXtLaneCount % args.group_count;
     const auto edge = [&](uint32_t g) {
