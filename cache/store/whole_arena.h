@@ -1,9 +1,12 @@
-// A RAM tier that holds every expert of a pack, read and checked once at load.
+// A RAM tier that holds every expert of a pack, read and checked once at load. With several memory
+// nodes, expert e of a layer lies on node e % nodes: whole experts, so that a worker of that node
+// reads nothing from afar.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -19,7 +22,8 @@ class WholeArena final : public ExpertStore {
   // Called from the loading thread only, with bytes read so far and in all.
   using Progress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
-  // Reads all blobs with every worker of `team`. DataLoss names the first damaged expert.
+  // Reads all blobs with every worker of `team`, each those of its own memory node: memory comes
+  // from where it is touched first. DataLoss names the first damaged expert.
   // `file` need only live during the call.
   static absl::StatusOr<std::unique_ptr<WholeArena>> Load(const ExpertFile& file, WorkerTeam& team,
                                                           const Progress& progress);
@@ -29,18 +33,24 @@ class WholeArena final : public ExpertStore {
   uint32_t expert_count() const override { return expert_count_; }
   const ExpertLayout& layout(LayerId layer) const override { return layouts_[layer.value]; }
   absl::StatusOr<ExpertLease> Acquire(ExpertKey key) override;
+  uint32_t NodeOf(ExpertKey key) const override { return key.expert.value % node_count_; }
   uint64_t bytes() const { return arena_.data().size(); }
+  uint64_t huge_bytes() const { return huge_bytes_; }  // of bytes(), in huge pages after loading
 
  private:
-  WholeArena(AnonymousMapping arena, std::vector<ExpertLayout> layouts,
-             std::vector<uint64_t> layer_offsets, uint32_t expert_count);
+  explicit WholeArena(uint32_t node_count) : node_count_(node_count) {}
+  absl::Status Allocate(const ExpertFile& file);
+  void TouchPages(WorkerTeam& team);
   void Release(uint64_t ticket) override;
   std::span<std::byte> Blob(ExpertKey key) const;
 
-  AnonymousMapping arena_;
+  const uint32_t node_count_;
+  AnonymousMapping arena_{*AnonymousMapping::Create(0)};
   std::vector<ExpertLayout> layouts_;
-  std::vector<uint64_t> layer_offsets_;
-  uint32_t expert_count_;
+  std::vector<uint64_t> layer_offsets_;  // in each node's part
+  uint64_t node_bytes_ = 0;              // of the arena; a multiple of a huge page
+  uint64_t huge_bytes_ = 0;
+  uint32_t expert_count_ = 0;
   std::atomic<int64_t> leases_{0};
 };
 

@@ -70,4 +70,9 @@ bool ReadLeadingNumber(std::string_view text, uint64_t* value) {
   return error == std::errc() && end != text.data();
 }
 
+bool ReadHexNumber(std::string_view text, uint64_t* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value, 16);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
 }  // namespace hearth

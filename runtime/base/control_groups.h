@@ -28,4 +28,7 @@ absl::StatusOr<std::string> ReadKernelFile(const std::string& path);
 // The number at the front of `text`; false for "max", "-1" and anything else.
 bool ReadLeadingNumber(std::string_view text, uint64_t* value);
 
+// `text` as a hexadecimal number, whole.
+bool ReadHexNumber(std::string_view text, uint64_t* value);
+
 }  // namespace hearth

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/huge_pages.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 
@@ -20,7 +21,6 @@ namespace hearth {
 namespace {
 
 constexpr uint64_t kWriteBufferBytes = 1_MiB;
-constexpr uint64_t kHugePageBytes = 2_MiB;
 
 absl::Status WriteAll(int fd, std::string_view data, const std::string& path) {
   while (!data.empty()) {
@@ -75,11 +75,25 @@ absl::Status RandomAccessFile::ReadAt(uint64_t offset_bytes, std::span<std::byte
 
 absl::StatusOr<AnonymousMapping> AnonymousMapping::Create(uint64_t bytes) {
   if (bytes == 0) return AnonymousMapping(std::span<std::byte>());
-  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Large mappings start on a huge page: what is asked for beyond is given back.
+  const uint64_t slack_bytes = bytes >= kHugePageBytes ? kHugePageBytes : 0;
+  if (bytes > UINT64_MAX - slack_bytes) return ErrnoStatus(ENOMEM, absl::StrCat("map ", bytes));
+  void* p = ::mmap(nullptr, bytes + slack_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return ErrnoStatus(errno, absl::StrCat("map ", FormatBytes(bytes)));
-  if (bytes >= kHugePageBytes)
-    ::madvise(p, bytes, MADV_HUGEPAGE);  // advice: failure costs speed only
-  return AnonymousMapping(std::span(static_cast<std::byte*>(p), bytes));
+  auto* begin = static_cast<std::byte*>(p);
+  if (slack_bytes != 0) {
+    const auto page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    const uint64_t head_bytes = AlignUp(reinterpret_cast<uintptr_t>(begin), kHugePageBytes) -
+                                reinterpret_cast<uintptr_t>(p);
+    std::byte* const end = begin + AlignUp(bytes + slack_bytes, page_bytes);
+    if (head_bytes != 0) ::munmap(begin, head_bytes);
+    begin += head_bytes;
+    std::byte* const used_end = begin + AlignUp(bytes, page_bytes);
+    if (used_end != end) ::munmap(used_end, static_cast<size_t>(end - used_end));
+    ::madvise(begin, bytes, MADV_HUGEPAGE);  // advice: failure costs speed only
+  }
+  return AnonymousMapping(std::span(begin, bytes));
 }
 
 AnonymousMapping::AnonymousMapping(AnonymousMapping&& other) noexcept

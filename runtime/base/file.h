@@ -36,7 +36,7 @@ class RandomAccessFile {
 };
 
 // A private anonymous mapping: zeroed, page-aligned, released on destruction. Blocks of 2 MiB and
-// more ask for huge pages.
+// more start on a huge page and ask for more of them.
 class AnonymousMapping {
  public:
   static absl::StatusOr<AnonymousMapping> Create(uint64_t bytes);

@@ -24,6 +24,9 @@ WorkerTeam::WorkerTeam(uint32_t worker_count, std::vector<uint32_t> worker_nodes
   HEARTH_CHECK(worker_count >= 1);
   HEARTH_CHECK(worker_nodes_.empty() || worker_nodes_.size() == worker_count);
   for (const uint32_t node : worker_nodes_) node_count_ = std::max(node_count_, node + 1);
+  for (uint32_t node = 0; node < node_count_ && !worker_nodes_.empty(); ++node) {
+    HEARTH_CHECK(std::count(worker_nodes_.begin(), worker_nodes_.end(), node) > 0);
+  }
   threads_.reserve(worker_count - 1);
   for (uint32_t w = 1; w < worker_count; ++w) threads_.emplace_back([this, w] { WorkerMain(w); });
 }

@@ -19,7 +19,7 @@ class WorkerTeam {
   using RangeFn = void (*)(void* context, uint32_t worker, uint32_t begin, uint32_t end);
 
   // `worker_count` >= 1 includes the calling thread. `worker_nodes`: which memory node each worker
-  // is close to, counted from 0; empty when there is but one.
+  // is close to, counted from 0, each node with a worker; empty when there is but one node.
   explicit WorkerTeam(uint32_t worker_count, std::vector<uint32_t> worker_nodes = {});
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;

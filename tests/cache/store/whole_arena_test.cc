@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
+#include "runtime/base/huge_pages.h"
 #include "tests/support/hash_model.h"
 #include "tests/support/runner_fixture.h"
 
@@ -16,28 +18,53 @@ TEST(WholeArena, HoldsEveryBlobAsThePackDoes) {
   const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
   const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
   ASSERT_TRUE(opened.ok()) << opened.status();
-  WorkerTeam team(3);
-  uint64_t last_done = 0, last_total = 1;
-  const auto arena = WholeArena::Load(opened->experts, team, [&](uint64_t done, uint64_t total) {
-    EXPECT_GE(done, last_done);
-    last_done = done;
-    last_total = total;
-  });
-  ASSERT_TRUE(arena.ok()) << arena.status();
-  EXPECT_EQ(last_done, last_total);
-  std::vector<std::byte> blob;
-  for (uint32_t layer = 0; layer < (*arena)->layer_count(); ++layer) {
-    for (uint32_t e = 0; e < (*arena)->expert_count(); ++e) {
-      const ExpertKey key{LayerId(layer), ExpertId(e)};
-      blob.resize((*arena)->layout(key.layer).blob_bytes());
-      ASSERT_TRUE(opened->experts.Read(key, blob).ok());
-      const absl::StatusOr<ExpertLease> lease = (*arena)->Acquire(key);
-      ASSERT_TRUE(lease.ok()) << lease.status();
-      ASSERT_EQ(lease->bytes().size(), blob.size());
-      EXPECT_EQ(std::memcmp(lease->bytes().data(), blob.data(), blob.size()), 0);
-      EXPECT_EQ(reinterpret_cast<uintptr_t>(lease->bytes().data()) % 64, 0u);
+  for (const std::vector<uint32_t>& nodes :
+       {std::vector<uint32_t>(), {0, 1, 0}, {1, 1, 0}, {0, 1, 2}}) {
+    WorkerTeam team(3, nodes);
+    uint64_t last_done = 0, last_total = 1;
+    const auto arena = WholeArena::Load(opened->experts, team, [&](uint64_t done, uint64_t total) {
+      EXPECT_GE(done, last_done);
+      last_done = done;
+      last_total = total;
+    });
+    ASSERT_TRUE(arena.ok()) << arena.status();
+    EXPECT_EQ(last_done, last_total);
+    std::vector<std::byte> blob;
+    for (uint32_t layer = 0; layer < (*arena)->layer_count(); ++layer) {
+      for (uint32_t e = 0; e < (*arena)->expert_count(); ++e) {
+        const ExpertKey key{LayerId(layer), ExpertId(e)};
+        blob.resize((*arena)->layout(key.layer).blob_bytes());
+        ASSERT_TRUE(opened->experts.Read(key, blob).ok());
+        const absl::StatusOr<ExpertLease> lease = (*arena)->Acquire(key);
+        ASSERT_TRUE(lease.ok()) << lease.status();
+        ASSERT_EQ(lease->bytes().size(), blob.size());
+        EXPECT_EQ(std::memcmp(lease->bytes().data(), blob.data(), blob.size()), 0);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(lease->bytes().data()) % 64, 0u);
+        EXPECT_EQ((*arena)->NodeOf(key), e % team.node_count());
+      }
     }
   }
+}
+
+// Whole nodes apart: no page holds experts of two nodes.
+TEST(WholeArena, ExpertsOfTwoNodesShareNoPage) {
+  const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
+  const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  WorkerTeam team(4, {0, 0, 1, 1});
+  const auto arena = WholeArena::Load(opened->experts, team, nullptr);
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  uintptr_t last_of_first = 0, first_of_second = UINTPTR_MAX;
+  for (uint32_t layer = 0; layer < (*arena)->layer_count(); ++layer) {
+    for (uint32_t e = 0; e < (*arena)->expert_count(); ++e) {
+      const absl::StatusOr<ExpertLease> lease = (*arena)->Acquire({LayerId(layer), ExpertId(e)});
+      ASSERT_TRUE(lease.ok()) << lease.status();
+      const auto begin = reinterpret_cast<uintptr_t>(lease->bytes().data());
+      if (e % 2 == 0) last_of_first = std::max(last_of_first, begin + lease->bytes().size() - 1);
+      if (e % 2 == 1) first_of_second = std::min(first_of_second, begin);
+    }
+  }
+  EXPECT_LT(last_of_first / kHugePageBytes, first_of_second / kHugePageBytes);
 }
 
 TEST(WholeArena, UnknownExpertIsNotFound) {

@@ -10,6 +10,7 @@
 
 #include "cache/store/whole_arena.h"
 #include "runtime/base/prng.h"
+#include "tests/support/allocation_count.h"
 #include "tests/support/runner_fixture.h"
 #include "tests/support/tiny_checkpoint.h"
 
@@ -20,8 +21,8 @@ constexpr uint32_t kRanks = 2;
 
 struct Rig {  // a pack of T0, its store and a pool
   Rig(const TinyCheckpoint& tiny, uint32_t worker_count, uint32_t rows_max,
-      uint64_t decoded_bytes_max = uint64_t{16} << 20)
-      : team(worker_count) {
+      uint64_t decoded_bytes_max = uint64_t{16} << 20, std::vector<uint32_t> worker_nodes = {})
+      : team(worker_count, std::move(worker_nodes)) {
     FixtureDir dir;
     tiny.Write(dir.path());
     pack = std::make_unique<TemporaryPack>(dir.path(), DenseChoice::kBf16);
@@ -144,6 +145,7 @@ TEST(ExpertPool, TeamAndCompanyDoNotChangeABit) {
   const TinyCheckpoint tiny({.experts = TinyExperts::kModelOptNvfp4});
   Rig one(tiny, 1, 9);
   Rig many(tiny, 5, 9);
+  Rig two_nodes(tiny, 5, 9, uint64_t{16} << 20, {0, 0, 1, 1, 1});
   const uint32_t hidden = tiny.options().hidden;
   const Rows rows(one, 9, hidden, tiny.options().expert_count, 3);
   std::vector<float> together(rows.routes.size() * hidden);
@@ -151,6 +153,9 @@ TEST(ExpertPool, TeamAndCompanyDoNotChangeABit) {
   std::vector<float> by_many(together.size());
   ASSERT_TRUE(many.pool->Run(LayerId(1), rows.plan, rows.Input(false), by_many).ok());
   EXPECT_EQ(by_many, together);
+  std::vector<float> by_nodes(together.size());
+  ASSERT_TRUE(two_nodes.pool->Run(LayerId(1), rows.plan, rows.Input(false), by_nodes).ok());
+  EXPECT_EQ(by_nodes, together);
   for (uint32_t r = 0; r < 9; ++r) {  // each row alone
     Rows alone = rows;
     alone.count = 1;
@@ -223,6 +228,26 @@ TEST(ExpertPool, LayerThatCannotFitTheDecodedBudgetIsRefused) {
   std::vector<float> output(rows.routes.size() * tiny.options().hidden);
   const absl::Status status = rig.pool->Run(LayerId(0), rows.plan, rows.Input(true), output);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+}
+
+// Windows of all sizes in turn, on more workers than there are processors.
+TEST(ExpertPool, AllocatesNothingInItsSteadyState) {
+  if (!kCountsAllocations) GTEST_SKIP() << "AddressSanitizer has its own operator new";
+  const TinyCheckpoint tiny({.experts = TinyExperts::kModelOptNvfp4});
+  Rig rig(tiny, 4, 9);
+  const uint32_t hidden = tiny.options().hidden;
+  std::vector<Rows> windows;
+  for (const uint32_t count : {1u, 9u, 4u, 7u}) {
+    windows.emplace_back(rig, count, hidden, tiny.options().expert_count, count);
+  }
+  std::vector<float> output(size_t{9} * kRanks * hidden);
+  const uint64_t before = AllocationCount();
+  for (int turn = 0; turn < 20; ++turn) {
+    for (const Rows& rows : windows) {
+      ASSERT_TRUE(rig.pool->Run(LayerId(1), rows.plan, rows.Input(false), output).ok());
+    }
+  }
+  EXPECT_EQ(AllocationCount(), before);
 }
 
 TEST(ExpertPool, CountsWhatItServed) {
