@@ -44,12 +44,13 @@ HEARTH_AVX2_INLINE __m256 DotSubBlock(const SubBlock& block, const int8_t* q, in
   return _mm256_cvtepi32_ps(_mm256_add_epi32(dot, _mm256_set1_epi32(bias)));
 }
 
-// E4M3 codes without sign, halved: the code's bits as those of an fp32 (subnormal codes included)
-// are the value times 2^-120.
+// E4M3 codes without sign, halved: the code's bits as those of an fp16 are the value times 2^-8,
+// subnormal codes included, which converting makes normal numbers: multiplying fp32 subnormals
+// costs Intel's cores over a hundred cycles.
 HEARTH_AVX2_INLINE __m256 HalvedE4m3(const uint8_t* codes) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes));
-  const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 20);
-  return _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p119f));
+  const __m128i bits = _mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 7);
+  return _mm256_mul_ps(_mm256_cvtph_ps(bits), _mm256_set1_ps(0x1p7f));
 }
 
 HEARTH_AVX2_INLINE __m256 RegisterOfBf16(const uint8_t* codes) {
@@ -61,17 +62,15 @@ HEARTH_AVX2_INLINE __m256 RegisterOfF32(const uint8_t* values) {
   return _mm256_castsi256_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(values)));
 }
 
-// The code's magnitude bits as those of an fp32 are its value times 2^-120; code 127 is NaN.
+// As HalvedE4m3, with sign; code 127 is NaN.
 HEARTH_AVX2_INLINE __m256 RegisterOfE4m3(const uint8_t* codes) {
-  const __m256i bits =
-      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
-  const __m256i largest = _mm256_set1_epi32(0x7F);
-  const __m256i magnitude = _mm256_and_si256(bits, largest);
-  const __m256i nan = _mm256_cmpeq_epi32(magnitude, largest);
-  const __m256i sign = _mm256_slli_epi32(_mm256_xor_si256(bits, magnitude), 24);
-  const __m256 value = _mm256_mul_ps(_mm256_castsi256_ps(_mm256_slli_epi32(magnitude, 20)),
-                                     _mm256_set1_ps(0x1p120f));
-  return _mm256_or_ps(_mm256_or_ps(value, _mm256_castsi256_ps(nan)), _mm256_castsi256_ps(sign));
+  const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
+  const __m128i largest = _mm_set1_epi16(0x7F);
+  const __m128i magnitude = _mm_and_si128(bits, largest);
+  const __m128i nan = _mm_and_si128(_mm_cmpeq_epi16(magnitude, largest), _mm_set1_epi16(0x7E00));
+  const __m128i sign = _mm_slli_epi16(_mm_xor_si128(bits, magnitude), 8);
+  const __m128i number = _mm_or_si128(_mm_slli_epi16(magnitude, 7), nan);
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(number, sign)), _mm256_set1_ps(0x1p8f));
 }
 
 }  // namespace hearth::avx2

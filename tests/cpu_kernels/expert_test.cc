@@ -206,6 +206,53 @@ TEST_P(ExpertEachIsa, Nvfp4SaturatedOperandsDoNotOverflow) {
   }
 }
 
+TEST_P(ExpertEachIsa, Nvfp4SameBitsOverRandomShapes) {
+  Prng prng(18);
+  for (int i = 0; i < 40; ++i) {
+    const auto hidden = static_cast<uint32_t>(16 * (1 + prng.Below(i % 8 == 0 ? 64 : 12)));
+    const auto width = static_cast<uint32_t>(16 * (1 + prng.Below(12)));
+    const auto rows = static_cast<uint32_t>(1 + prng.Below(10));
+    CheckExpert(kernels(), &prng, ExpertBlob::Random(&prng, ExpertFormat::kNvfp4, hidden, width),
+                rows);
+  }
+}
+
+TEST_P(ExpertEachIsa, Nvfp4SameBitsFromSubnormalToTheLargestActivations) {
+  Prng prng(19);
+  const uint32_t width = 336;
+  for (const float magnitude : {1e-45f, 1e-42f, 1e-38f, 1e-30f, 1e30f, 1e36f, 3.4028e38f}) {
+    const ExpertBlob blob = ExpertBlob::Random(&prng, ExpertFormat::kNvfp4, 64, width);
+    const Rows h = Rows::Of(RandomFloats(&prng, size_t{3} * width, magnitude), 3, width);
+    OutputBuffer expected(3 * 64);
+    OutputBuffer actual(3 * 64);
+    ScalarKernels().expert_down(DownArgs(blob, h, &expected, 64));
+    kernels().expert_down(DownArgs(blob, h, &actual, 64));
+    ExpectSameBits(expected, actual, absl::StrCat("magnitude ", magnitude));
+  }
+}
+
+TEST_P(ExpertEachIsa, ReadAheadIsAskedForAndNeverRead) {
+  Prng prng(20);
+  const ExpertBlob blob = ExpertBlob::Random(&prng, ExpertFormat::kNvfp4, 64, 96);
+  for (const uint32_t rows : {1u, 3u, 8u, 9u}) {
+    const Rows x = Rows::Of(RandomFloats(&prng, size_t{rows} * 64, 1), rows, 64);
+    const Rows h = Rows::Of(RandomFloats(&prng, size_t{rows} * 96, 1), rows, 96);
+    OutputBuffer h_plain(size_t{rows} * 96);
+    OutputBuffer h_ahead(size_t{rows} * 96);
+    OutputBuffer y_plain(size_t{rows} * 64);
+    OutputBuffer y_ahead(size_t{rows} * 64);
+    kernels().expert_gate_up(GateUpArgs(blob, x, &h_plain, 96));
+    kernels().expert_down(DownArgs(blob, h, &y_plain, 64));
+    ExpertGateUpArgs gate_up = GateUpArgs(blob, x, &h_ahead, 96);
+    ExpertDownArgs down = DownArgs(blob, h, &y_ahead, 64);
+    gate_up.read_ahead = down.read_ahead = reinterpret_cast<const std::byte*>(64);  // not mapped
+    kernels().expert_gate_up(gate_up);
+    kernels().expert_down(down);
+    ExpectSameBits(h_plain, h_ahead, "gate_up");
+    ExpectSameBits(y_plain, y_ahead, "down");
+  }
+}
+
 TEST_P(ExpertEachIsa, RowsDoNotDependOnEachOther) {
   Prng prng(15);
   const ExpertBlob blob = ExpertBlob::Random(&prng, ExpertFormat::kNvfp4, 320, 64);
