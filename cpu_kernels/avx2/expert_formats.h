@@ -9,5 +9,7 @@ void GateUpNvfp4(const ExpertGateUpArgs& args);
 void DownNvfp4(const ExpertDownArgs& args);
 void GateUpWide(const ExpertGateUpArgs& args);  // BF16, FP8, F32
 void DownWide(const ExpertDownArgs& args);
+void GateUpXt(const ExpertGateUpArgs& args);
+void DownXt(const ExpertDownArgs& args);
 
 }  // namespace hearth::avx2

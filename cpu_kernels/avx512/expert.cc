@@ -4,12 +4,32 @@
 
 namespace hearth::avx512 {
 
-void ExpertGateUp(const ExpertGateUpArgs& args) {
+namespace {
+
+// Every format but XT.
+void GateUpOther(const ExpertGateUpArgs& args) {
   return args.layout->format == ExpertFormat::kNvfp4 ? GateUpNvfp4(args) : GateUpWide(args);
+}
+void DownOther(const ExpertDownArgs& args) {
+  return args.layout->format == ExpertFormat::kNvfp4 ? DownNvfp4(args) : DownWide(args);
+}
+
+}  // namespace
+
+void ExpertGateUp(const ExpertGateUpArgs& args) {
+  return args.layout->format == ExpertFormat::kXt ? GateUpXt(args) : GateUpOther(args);
 }
 
 void ExpertDown(const ExpertDownArgs& args) {
-  return args.layout->format == ExpertFormat::kNvfp4 ? DownNvfp4(args) : DownWide(args);
+  return args.layout->format == ExpertFormat::kXt ? DownXt(args) : DownOther(args);
+}
+
+void ExpertGateUpVbmi(const ExpertGateUpArgs& args) {
+  return args.layout->format == ExpertFormat::kXt ? GateUpXtVbmi(args) : GateUpOther(args);
+}
+
+void ExpertDownVbmi(const ExpertDownArgs& args) {
+  return args.layout->format == ExpertFormat::kXt ? DownXtVbmi(args) : DownOther(args);
 }
 
 }  // namespace hearth::avx512

@@ -8,15 +8,19 @@
 #include "cpu_kernels/ops/gdn.h"
 #include "cpu_kernels/ops/matmul.h"
 #include "cpu_kernels/ops/router.h"
+#include "cpu_kernels/ops/xt.h"
 
 namespace hearth::avx512 {
 
 void QuantizeRows(const QuantizeRowsArgs& args);
+void RotateQuantizeRows(const RotateQuantizeArgs& args);
 void MatmulQ8(const MatmulQ8Args& args);
 void MatmulBf16(const MatmulRowsArgs& args);
 void MatmulF32(const MatmulRowsArgs& args);
 void ExpertGateUp(const ExpertGateUpArgs& args);
 void ExpertDown(const ExpertDownArgs& args);
+void ExpertGateUpVbmi(const ExpertGateUpArgs& args);  // of the avx512vbmi row
+void ExpertDownVbmi(const ExpertDownArgs& args);
 void RmsNorm(const RmsNormArgs& args);
 void Silu(const SiluArgs& args);
 void Sigmoid(const SigmoidArgs& args);

@@ -13,6 +13,7 @@ namespace {
 constexpr CpuKernels kAvx512Row = {
     .isa = Isa::kAvx512,
     .quantize_rows = avx512::QuantizeRows,
+    .rotate_quantize_rows = avx512::RotateQuantizeRows,
     .matmul_q8 = avx512::MatmulQ8,
     .matmul_bf16 = avx512::MatmulBf16,
     .matmul_f32 = avx512::MatmulF32,
@@ -41,6 +42,8 @@ constexpr CpuKernels kAvx512Row = {
 constexpr CpuKernels Avx512VbmiRow() {
   CpuKernels row = kAvx512Row;
   row.isa = Isa::kAvx512Vbmi;
+  row.expert_gate_up = avx512::ExpertGateUpVbmi;
+  row.expert_down = avx512::ExpertDownVbmi;
   return row;
 }
 
@@ -51,6 +54,7 @@ constexpr std::array<CpuKernels, 4> kTable = {{
     {
         .isa = Isa::kAvx2,
         .quantize_rows = avx2::QuantizeRows,
+        .rotate_quantize_rows = avx2::RotateQuantizeRows,
         .matmul_q8 = avx2::MatmulQ8,
         .matmul_bf16 = avx2::MatmulBf16,
         .matmul_f32 = avx2::MatmulF32,
@@ -77,6 +81,7 @@ constexpr std::array<CpuKernels, 4> kTable = {{
     {
         .isa = Isa::kScalar,
         .quantize_rows = scalar::QuantizeRows,
+        .rotate_quantize_rows = scalar::RotateQuantizeRows,
         .matmul_q8 = scalar::MatmulQ8,
         .matmul_bf16 = scalar::MatmulBf16,
         .matmul_f32 = scalar::MatmulF32,

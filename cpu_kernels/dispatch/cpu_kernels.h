@@ -12,6 +12,7 @@
 #include "cpu_kernels/ops/gdn.h"
 #include "cpu_kernels/ops/matmul.h"
 #include "cpu_kernels/ops/router.h"
+#include "cpu_kernels/ops/xt.h"
 
 namespace hearth {
 
@@ -30,6 +31,7 @@ std::string_view IsaName(Isa isa);  // "scalar", "avx2", "avx512", "avx512vbmi"
 struct CpuKernels {
   Isa isa;
   Kernel<QuantizeRowsArgs> quantize_rows;
+  Kernel<RotateQuantizeArgs> rotate_quantize_rows;
   Kernel<MatmulQ8Args> matmul_q8;
   Kernel<MatmulRowsArgs> matmul_bf16;
   Kernel<MatmulRowsArgs> matmul_f32;

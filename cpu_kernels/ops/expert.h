@@ -12,12 +12,14 @@
 //     fp32 multiplier.
 //   BF16, FP8, F32: w decoded to fp32 (FP8: code * block scale, one fp32 multiply); k in order:
 //       acc = fma(w, x, acc)
+//   XT: no segments: cpu_kernels/ops/xt.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "cpu_kernels/ops/activation.h"
+#include "cpu_kernels/ops/xt.h"
 #include "pack/format/expert_layout.h"
 
 namespace hearth {
@@ -40,6 +42,7 @@ struct ExpertGateUpArgs {
   // Weights that the caller uses next, or null: the kernel asks for their first KiBs while it reads
   // its last bands. Results do not depend on it; it may be any address.
   const std::byte* read_ahead = nullptr;
+  XtRows xt;  // kXt reads this instead
 };
 
 // y[t][n] = down_n . h_t for bands [band_begin, band_end) of the hidden size.
@@ -55,10 +58,13 @@ struct ExpertDownArgs {
   uint32_t band_begin = 0;
   uint32_t band_end = 0;
   const std::byte* read_ahead = nullptr;  // as above
+  XtRows ht;                              // kXt reads this instead: h rotated and quantised
 };
 
 // Reference arithmetic: a blob of any format decoded to the kF32 layout of the same shape. NVFP4:
-// w = e2m1 * e4m3 * multiplier in fp32, left to right; the others as above. Padding rows are zero.
+// w = e2m1 * e4m3 * multiplier in fp32, left to right; XT: a row of level * (row scale *
+// multiplier), taken out of the rotated space by UnrotateXt(); the others as above. Padding rows
+// are zero.
 struct DecodeExpertArgs {
   const ExpertLayout* layout = nullptr;  // of `blob`
   const std::byte* blob = nullptr;

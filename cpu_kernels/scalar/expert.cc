@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu_kernels/scalar/exp.h"
+#include "cpu_kernels/scalar/expert_xt.h"
 #include "cpu_kernels/scalar/kernels.h"
 #include "pack/format/float_codes.h"
 #include "runtime/base/load.h"
@@ -113,6 +114,7 @@ float Dot(const WeightRow& row, const QuantizedRows& xq, const float* x, size_t 
 }  // namespace
 
 void ExpertGateUp(const ExpertGateUpArgs& args) {
+  if (args.layout->format == ExpertFormat::kXt) return GateUpXt(args);
   for (uint32_t band = args.band_begin; band < args.band_end; ++band) {
     const uint32_t lanes = std::min(kBandRows, args.layout->width - band * kBandRows);
     for (size_t t = 0; t < args.rows; ++t) {
@@ -129,6 +131,7 @@ void ExpertGateUp(const ExpertGateUpArgs& args) {
 }
 
 void ExpertDown(const ExpertDownArgs& args) {
+  if (args.layout->format == ExpertFormat::kXt) return DownXt(args);
   for (uint32_t band = args.band_begin; band < args.band_end; ++band) {
     const uint32_t lanes = std::min(kBandRows, args.layout->hidden - band * kBandRows);
     for (size_t t = 0; t < args.rows; ++t) {
@@ -143,6 +146,7 @@ void ExpertDown(const ExpertDownArgs& args) {
 }
 
 void DecodeExpert(const DecodeExpertArgs& args) {
+  if (args.layout->format == ExpertFormat::kXt) return DecodeXt(args);
   const ExpertLayout f32 = {ExpertFormat::kF32, args.layout->hidden, args.layout->width};
   for (const Projection p : {Projection::kGate, Projection::kUp, Projection::kDown}) {
     const uint32_t cols = args.layout->cols(p);

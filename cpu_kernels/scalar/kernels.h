@@ -8,10 +8,12 @@
 #include "cpu_kernels/ops/gdn.h"
 #include "cpu_kernels/ops/matmul.h"
 #include "cpu_kernels/ops/router.h"
+#include "cpu_kernels/ops/xt.h"
 
 namespace hearth::scalar {
 
 void QuantizeRows(const QuantizeRowsArgs& args);
+void RotateQuantizeRows(const RotateQuantizeArgs& args);
 void MatmulQ8(const MatmulQ8Args& args);
 void MatmulBf16(const MatmulRowsArgs& args);
 void MatmulF32(const MatmulRowsArgs& args);

@@ -20,7 +20,7 @@ uint64_t XtShape::chunk_offset_bytes(uint32_t block, uint32_t band) const {
 
 uint32_t RotationBlock(uint32_t cols) {
   uint32_t block = 1;
-  while (block < 128 && cols % (2 * block) == 0) block *= 2;
+  while (block < kRotationBlockMax && cols % (2 * block) == 0) block *= 2;
   return block;
 }
 

@@ -56,6 +56,7 @@ struct XtShape {
 //   Canonical arithmetic: y = s * x; for span = 1, 2, 4, ... < block: every pair (a, b) that stands
 //   `span` apart within 2 * span becomes (a + b, a - b), in fp32; then y * (1 / sqrt(block)), the
 //   factor rounded to fp32.
+inline constexpr uint32_t kRotationBlockMax = 128;
 uint32_t RotationBlock(uint32_t cols);  // the largest power of two that divides cols, at most 128
 float RotationSign(uint32_t col);       // +1 or -1
 float RotationFactor(uint32_t block);   // 1 / sqrt(block)

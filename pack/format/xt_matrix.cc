@@ -87,9 +87,18 @@ void RotateXt(std::span<float> row) {
 
 void UnrotateXt(std::span<float> row) {
   const uint32_t block = RotationBlock(static_cast<uint32_t>(row.size()));
-  const float factor = RotationFactor(block);
-  Butterflies(row, block);
-  for (uint32_t i = 0; i < row.size(); ++i) row[i] = RotationSign(i) * (row[i] * factor);
+  for (uint32_t first = 0; first < row.size(); first += block) {
+    UnrotateXtBlock(first, row.subspan(first, block));
+  }
+}
+
+void UnrotateXtBlock(uint32_t first_col, std::span<float> block) {
+  const auto count = static_cast<uint32_t>(block.size());
+  const float factor = RotationFactor(count);
+  Butterflies(block, count);
+  for (uint32_t i = 0; i < count; ++i) {
+    block[i] = RotationSign(first_col + i) * (block[i] * factor);
+  }
 }
 
 }  // namespace hearth

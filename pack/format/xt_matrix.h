@@ -22,5 +22,7 @@ void DecodeXtChunk(const XtShape& shape, const std::byte* codes, uint32_t block,
 // way back runs the same butterflies, then the factor, then the signs.
 void RotateXt(std::span<float> row);
 void UnrotateXt(std::span<float> row);
+// The same for one block of a row, of RotationBlock(cols) values from column `first_col` on.
+void UnrotateXtBlock(uint32_t first_col, std::span<float> block);
 
 }  // namespace hearth

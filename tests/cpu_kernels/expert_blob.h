@@ -18,7 +18,7 @@ namespace hearth {
 class ExpertBlob {
  public:
   ExpertBlob(ExpertFormat format, uint32_t hidden, uint32_t width)
-      : layout_{format, hidden, width}, bytes_(layout_.blob_bytes()) {}
+      : layout_{format, hidden, width, {}}, bytes_(layout_.blob_bytes()) {}
 
   static ExpertBlob Random(Prng* prng, ExpertFormat format, uint32_t hidden, uint32_t width) {
     ExpertBlob blob(format, hidden, width);
