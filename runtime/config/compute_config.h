@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "runtime/base/arithmetic.h"
 #include "runtime/config/field.h"
@@ -27,6 +28,7 @@ struct ComputeConfig {
   Arithmetic arithmetic = Arithmetic::kFast;
   CpuIsaChoice cpu_isa = CpuIsaChoice::kAuto;
   uint32_t threads = 0;
+  std::string cpus;
   uint32_t prompt_chunk_tokens = 256;  // activations of a chunk stay in the second-level cache
   bool ngram_in_memory = false;        // a token reads 16 rows of it: the file serves well
 
@@ -34,7 +36,8 @@ struct ComputeConfig {
   void Visit(Visitor&& v) {
     v("arithmetic", arithmetic, "fp32 for checking, or int8 activations");
     v("cpu_isa", cpu_isa, "instruction set; the answer is the same");
-    v("threads", threads, "0 = one per allowed CPU", {.minimum = 0, .maximum = 1024});
+    v("threads", threads, "workers, 0 = one per core", {.minimum = 0, .maximum = 1024});
+    v("cpus", cpus, "one worker on each instead, as 0-3,8", {.metavar = "LIST"});
     v("prompt_chunk_tokens", prompt_chunk_tokens, "tokens read at once",
       {.minimum = 1, .maximum = 4096});
     v("ngram_in_memory", ngram_in_memory, "load the n-gram table whole");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 
@@ -11,14 +12,16 @@ namespace hearth {
 
 struct DevicesConfig {
   uint32_t threads = 0;
+  std::string cpus;
 
   template <class Visitor>
   void Visit(Visitor&& v) {
-    v("threads", threads, "that read memory together; 0 = one per allowed CPU",
+    v("threads", threads, "workers that read memory, 0 = one per physical core",
       {.minimum = 0, .maximum = 1024});
+    v("cpus", cpus, "one worker on each of these CPUs instead, such as 0-3,8", {.metavar = "LIST"});
   }
 
-  absl::Status Validate(const GivenFields&) const { return absl::OkStatus(); }
+  absl::Status Validate(const GivenFields& given) const;
 };
 
 }  // namespace hearth

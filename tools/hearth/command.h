@@ -6,6 +6,7 @@
 // it in commands.h and add it to the list in commands.cc.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -27,6 +28,8 @@ struct CommandIo {
   Clock& clock;                   // for rates and progress
   bool json = false;              // --json, which every command has
   bool talk_is_terminal = false;  // then progress lines may overwrite themselves
+  // At the start of the program: pinning changes what a thread may use. Empty: as it is now.
+  std::vector<uint32_t> allowed_cpus{};
 };
 
 // A config with its fields, on its way from flags to Run.

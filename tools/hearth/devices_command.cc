@@ -8,14 +8,13 @@
 
 #include "cpu_kernels/dispatch/cpu_kernels.h"
 #include "gpu_kernels/ops/read_probe.h"
-#include "runtime/base/cpus.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
-#include "runtime/base/worker_team.h"
 #include "runtime/config/devices_config.h"
 #include "tools/hearth/command.h"
 #include "tools/hearth/commands.h"
 #include "tools/hearth/model_session.h"
+#include "tools/hearth/workers.h"
 
 namespace hearth::cli {
 namespace {
@@ -25,8 +24,7 @@ using Json = nlohmann::ordered_json;
 struct CpuReport {
   std::string isa;                     // that auto chooses
   std::vector<std::string> available;  // best first
-  uint32_t allowed_cpus = 0;
-  uint32_t threads = 0;
+  Workers workers;
   double read_bytes_per_sec = 0;
 };
 
@@ -42,17 +40,17 @@ struct GpusReport {
   std::vector<GpuReport> gpus;
 };
 
-absl::StatusOr<CpuReport> ReportCpu(const DevicesConfig& config, Clock& clock) {
+absl::StatusOr<CpuReport> ReportCpu(const DevicesConfig& config, const CommandIo& io) {
   const CpuFeatures have = DetectCpuFeatures();
   CpuReport report;
   report.isa = IsaName(SelectCpuKernels(have).isa);
   for (const CpuKernels& row : AllCpuKernels()) {
     if (Supports(have, row.isa)) report.available.emplace_back(IsaName(row.isa));
   }
-  report.allowed_cpus = AllowedCpuCount();
-  report.threads = config.threads != 0 ? config.threads : report.allowed_cpus;
-  WorkerTeam team(report.threads);
-  HEARTH_ASSIGN_OR_RETURN(report.read_bytes_per_sec, MeasureReadRate(team, clock));
+  HEARTH_ASSIGN_OR_RETURN(report.workers,
+                          Workers::Start(config.threads, config.cpus, io.allowed_cpus));
+  HEARTH_ASSIGN_OR_RETURN(report.read_bytes_per_sec,
+                          MeasureReadRate(*report.workers.team, io.clock));
   return report;
 }
 
@@ -71,12 +69,32 @@ Json VersionJson(uint32_t version) {
   return version == 0 ? Json(nullptr) : Json(CudaVersionName(version));
 }
 
+Json WorkersJson(const Workers& workers) {
+  const WorkerPlan& plan = workers.plan;
+  Json list = Json::array();
+  for (const PlannedWorker& worker : plan.workers) {
+    const bool known = worker.cpu.has_value();
+    list.push_back({{"cpu", known ? Json(*worker.cpu) : Json(nullptr)},
+                    {"core_tier", worker.tier},
+                    {"numa_node", known ? Json(plan.numa_nodes[worker.node]) : Json(nullptr)}});
+  }
+  const auto text = [](const std::string& s) { return s.empty() ? Json(nullptr) : Json(s); };
+  return {{"pinned", workers.binding != nullptr && workers.binding->pinned()},
+          {"reason", plan.reason},
+          {"warning", text(workers.warning)},
+          {"quota_cpus", workers.quota ? Json(workers.quota->cpus) : Json(nullptr)},
+          {"quota_source", workers.quota ? Json(workers.quota->source) : Json(nullptr)},
+          {"list", std::move(list)}};
+}
+
 Json ResultJson(const CpuReport& cpu, const GpusReport& gpus) {
   Json j;
   j["cpu"] = {{"isa", cpu.isa},
               {"isa_available", cpu.available},
-              {"allowed_cpus", cpu.allowed_cpus},
-              {"threads", cpu.threads},
+              {"allowed_cpus", cpu.workers.plan.allowed_cpu_count},
+              {"physical_cores", cpu.workers.plan.core_count},
+              {"threads", cpu.workers.team->worker_count()},
+              {"workers", WorkersJson(cpu.workers)},
               {"read_bytes_per_sec", cpu.read_bytes_per_sec}};
   Json list = Json::array();
   for (const GpuReport& gpu : gpus.gpus) {
@@ -104,9 +122,12 @@ void Print(const CpuReport& cpu, const GpusReport& gpus, std::ostream& out) {
     if (isa != cpu.isa) others += (others.empty() ? " (also " : ", ") + isa;
   }
   if (!others.empty()) others += ")";
-  out << absl::StreamFormat("CPU   %s%s, %d allowed CPUs\n", cpu.isa, others, cpu.allowed_cpus);
-  out << absl::StreamFormat("RAM   %.1f GB/s read by %d threads\n", cpu.read_bytes_per_sec * 1e-9,
-                            cpu.threads);
+  const WorkerPlan& plan = cpu.workers.plan;
+  out << absl::StreamFormat("CPU   %s%s, %d allowed CPUs on %d physical cores\n", cpu.isa, others,
+                            plan.allowed_cpu_count, plan.core_count);
+  out << "POOL  " << DescribePlan(plan) << "\n";
+  if (!cpu.workers.warning.empty()) out << "      not pinned: " << cpu.workers.warning << "\n";
+  out << absl::StreamFormat("RAM   %.1f GB/s read by them\n", cpu.read_bytes_per_sec * 1e-9);
   for (const GpuReport& gpu : gpus.gpus) {
     out << absl::StreamFormat("GPU %d %s, sm_%d, %s, %d multiprocessors: ", gpu.info.id.value,
                               gpu.info.name, gpu.info.sm, FormatBytes(gpu.info.memory_bytes),
@@ -126,7 +147,7 @@ void Print(const CpuReport& cpu, const GpusReport& gpus, std::ostream& out) {
 }
 
 absl::Status Run(const DevicesConfig& config, const CommandIo& io) {
-  HEARTH_ASSIGN_OR_RETURN(const CpuReport cpu, ReportCpu(config, io.clock));
+  HEARTH_ASSIGN_OR_RETURN(const CpuReport cpu, ReportCpu(config, io));
   const GpusReport gpus = ReportGpus();
   if (io.json) {
     io.results << ResultJson(cpu, gpus).dump() << "\n";

@@ -129,7 +129,8 @@ ExitCode RunCommand(const Command& command, std::span<const std::string> args,
                              .talk = io.talk,
                              .clock = io.clock,
                              .json = flags.json,
-                             .talk_is_terminal = io.talk_is_terminal};
+                             .talk_is_terminal = io.talk_is_terminal,
+                             .allowed_cpus = io.allowed_cpus};
   const absl::Status status = invocation->Run(command_io);
   if (status.ok()) return ExitCode::kOk;
   io.results.flush();

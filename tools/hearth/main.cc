@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/cpus.h"
 #include "tools/hearth/commands.h"
 #include "tools/hearth/frame.h"
 
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
   const hearth::cli::CommandIo io{.results = std::cout,
                                   .talk = std::cerr,
                                   .clock = clock,
-                                  .talk_is_terminal = isatty(STDERR_FILENO) == 1};
+                                  .talk_is_terminal = isatty(STDERR_FILENO) == 1,
+                                  .allowed_cpus = hearth::AllowedCpus()};
   return static_cast<int>(hearth::cli::RunHearth(args, commands, io));
 }

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "cpu_kernels/dispatch/cpu_kernels.h"
-#include "runtime/base/cpus.h"
 #include "runtime/base/file.h"
 #include "runtime/base/memory_limits.h"
 #include "runtime/base/status.h"
@@ -80,22 +79,24 @@ absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
                           ReadFile(tokenizer_path, kTextFileBytesMax));
   HEARTH_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::FromJson(tokenizer_text, tokenizer_path));
   s.tokenizer = std::make_unique<Tokenizer>(std::move(tokenizer));
-  s.team = std::make_unique<WorkerTeam>(compute.threads != 0 ? compute.threads : AllowedCpuCount());
+  HEARTH_ASSIGN_OR_RETURN(s.workers,
+                          Workers::Start(compute.threads, compute.cpus, io.allowed_cpus));
+  PrintWorkers(s.workers, io.talk);
   HEARTH_ASSIGN_OR_RETURN(const MemoryLimit memory, AvailableMemory());
   std::optional<Progress> line;
   HEARTH_ASSIGN_OR_RETURN(
-      s.runner, ModelRunner::Load(
-                    std::move(pack),
-                    {.arithmetic = compute.arithmetic,
-                     .limits = {.prompt_rows_max = compute.prompt_chunk_tokens},
-                     .ngram_in_memory = compute.ngram_in_memory,
-                     .available_bytes_max = memory.available_bytes},
-                    *kernels, *s.team, [&](std::string_view what, uint64_t done, uint64_t total) {
-                      if (!line)
-                        line.emplace(io,
-                                     ProgressOptions{.label = std::string(what), .total = total});
-                      line->Update(done);
-                    }));
+      s.runner,
+      ModelRunner::Load(
+          std::move(pack),
+          {.arithmetic = compute.arithmetic,
+           .limits = {.prompt_rows_max = compute.prompt_chunk_tokens},
+           .ngram_in_memory = compute.ngram_in_memory,
+           .available_bytes_max = memory.available_bytes},
+          *kernels, *s.workers.team, [&](std::string_view what, uint64_t done, uint64_t total) {
+            if (!line)
+              line.emplace(io, ProgressOptions{.label = std::string(what), .total = total});
+            line->Update(done);
+          }));
   s.load_sec = static_cast<double>(io.clock.NowNs() - start_ns) * 1e-9;
   return s;
 }

@@ -10,22 +10,23 @@
 #include "absl/status/statusor.h"
 
 #include "runtime/base/ids.h"
-#include "runtime/base/worker_team.h"
 #include "runtime/config/compute_config.h"
 #include "runtime/engine/model_runner.h"
 #include "runtime/model/tokenizer/tokenizer.h"
 #include "tools/hearth/command.h"
+#include "tools/hearth/workers.h"
 
 namespace hearth::cli {
 
 struct ModelSession {
-  std::unique_ptr<WorkerTeam> team;
-  std::unique_ptr<ModelRunner> runner;  // borrows team: destroyed first
+  Workers workers;
+  std::unique_ptr<ModelRunner> runner;  // borrows the workers' team: destroyed first
   std::unique_ptr<Tokenizer> tokenizer;
   std::string pack_dir;
   std::string isa;
   double load_sec = 0;
 
+  // Says on io.talk which CPUs compute.
   static absl::StatusOr<ModelSession> Open(const std::string& pack_dir,
                                            const ComputeConfig& compute, const CommandIo& io);
   ~ModelSession();

@@ -100,7 +100,7 @@ Json ResultJson(const Generation& generation, const ModelSession& session, std::
                   {"decode_bytes", s.decode_bytes},
                   {"read_bytes_per_sec", speed.read_rate},
                   {"decode_floor_sec", speed.floor_sec},
-                  {"threads", session.team->worker_count()},
+                  {"threads", session.workers.team->worker_count()},
                   {"cpu_isa", session.isa}};
   Json by_position = Json::array();
   for (size_t i = 0; i < s.drafted.size() && s.drafted[i] > 0; ++i) {
@@ -133,7 +133,8 @@ std::string Summary(const Generation& generation, const ModelSession& session, c
                           "%.1f GB/s measured (%s, %d threads)",
                           static_cast<double>(s.decode_bytes) * 1e-6,
                           speed.decode_sec / speed.floor_sec, speed.floor_sec * 1e3,
-                          speed.read_rate * 1e-9, session.isa, session.team->worker_count());
+                          speed.read_rate * 1e-9, session.isa,
+                          session.workers.team->worker_count());
   }
   return line + "\n";
 }
@@ -166,7 +167,7 @@ absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
     HEARTH_RETURN_IF_ERROR(generation->Step());
     take();
   }
-  HEARTH_ASSIGN_OR_RETURN(const double read_rate, MeasureReadRate(*session.team, io.clock));
+  HEARTH_ASSIGN_OR_RETURN(const double read_rate, MeasureReadRate(*session.workers.team, io.clock));
   const Speed speed(generation->stats(), generation->output().size(), read_rate);
   if (io.json) {
     io.results << ResultJson(*generation, session, std::move(text), prompt, speed).dump() << "\n";

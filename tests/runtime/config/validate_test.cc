@@ -9,6 +9,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/config/compute_config.h"
+#include "runtime/config/devices_config.h"
 #include "runtime/config/generate_config.h"
 #include "runtime/config/score_config.h"
 
@@ -33,6 +34,8 @@ std::string ValidateAfter(const Assignments& assignments) {
 TEST(Configs, EveryFieldIsDocumentedAndItsDefaultIsInBounds) {
   GenerateConfig generate;
   EXPECT_EQ(CheckFields(FieldsOf(generate)), absl::OkStatus());
+  DevicesConfig devices;
+  EXPECT_EQ(CheckFields(FieldsOf(devices)), absl::OkStatus());
   ScoreConfig score;
   EXPECT_EQ(CheckFields(FieldsOf(score)), absl::OkStatus());
 }
@@ -46,7 +49,7 @@ TEST(Configs, DefaultsPrint) {
       "stop = \ntemperature = 0\ntop_k = 0\ntop_p = 1\nmin_p = 0\nrepetition_penalty = 1\n"
       "frequency_penalty = 0\npresence_penalty = 0\nlogit_bias = \nseed = 0\nspec = 3\narithmetic "
       "= fast\n"
-      "cpu_isa = auto\nthreads = 0\nprompt_chunk_tokens = 256\nngram_in_memory = false\n");
+      "cpu_isa = auto\nthreads = 0\ncpus = \nprompt_chunk_tokens = 256\nngram_in_memory = false\n");
 }
 
 TEST(Configs, ChoicesAreListed) {
@@ -112,6 +115,24 @@ TEST(GenerateConfig, LogitBiasIsATokenAndANumber) {
                     {{"pack", "p"}, {"prompt", "hi"}, {"logit_bias", "3:1"}, {"logit_bias", text}}),
                 HasSubstr("logit_bias: found '" + std::string(text) + "'"));
   }
+}
+
+TEST(Configs, WorkersAreAskedForInOneWay) {
+  const Assignments base = {{"pack", "p"}, {"text", "a.txt"}};
+  const auto with = [&](const Assignments& more) {
+    Assignments all = base;
+    all.insert(all.end(), more.begin(), more.end());
+    return ValidateAfter<ScoreConfig>(all);
+  };
+  EXPECT_EQ(with({{"threads", "3"}}), "");
+  EXPECT_EQ(with({{"cpus", "0-3,8"}}), "");
+  EXPECT_EQ(with({{"cpus", "0"}, {"threads", "1"}}),
+            "threads, cpus: expected at most one of them, found both");
+  for (const char* list : {"", "3-", "all", "-1", "0,,1", "1.5"}) {
+    EXPECT_THAT(with({{"cpus", list}}), HasSubstr("such as 0-3,8")) << list;
+    EXPECT_THAT(ValidateAfter<DevicesConfig>({{"cpus", list}}), HasSubstr("cpus: found")) << list;
+  }
+  EXPECT_EQ(ValidateAfter<DevicesConfig>({{"cpus", "1,2"}}), "");
 }
 
 TEST(GenerateConfig, TopPOfZeroIsRefused) {

@@ -1,6 +1,7 @@
 """Runs the built program: streams, exit codes and full disks, as a user meets them."""
 
 import json
+import os
 import subprocess
 import sys
 import unittest
@@ -54,12 +55,15 @@ class CliTest(unittest.TestCase):
     def test_devices_are_a_result_with_and_without_a_gpu(self):
         done = hearth("devices")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()][:3],
-                         ["CPU", "RAM", "GPU"])
+        self.assertEqual([line.split()[0] for line in done.stdout.splitlines()][:4],
+                         ["CPU", "POOL", "RAM", "GPU"])
         report = json.loads(hearth("devices", "--json", "--threads", "1").stdout)
         self.assertEqual(report["cpu"]["isa"], report["cpu"]["isa_available"][0])
         self.assertEqual(report["cpu"]["isa_available"][-1], "scalar")
         self.assertEqual(report["cpu"]["threads"], 1)
+        workers = report["cpu"]["workers"]
+        self.assertEqual(len(workers["list"]), 1)
+        self.assertTrue(workers["pinned"] or workers["warning"])
         self.assertGreater(report["cpu"]["read_bytes_per_sec"], 0)
         self.assertEqual(report["gpus"] == [], report["no_gpus_reason"] is not None)
 
@@ -88,6 +92,24 @@ class CliTest(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (code, ""), flags)
             self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
             self.assertIn(flags[0][2:], done.stderr)
+
+    def test_named_cpus_are_used_and_others_refused(self):
+        cpu = max(os.sched_getaffinity(0))
+        report = json.loads(hearth("devices", "--json", "--cpus", str(cpu)).stdout)
+        self.assertEqual([w["cpu"] for w in report["cpu"]["workers"]["list"]], [cpu])
+        for bad, code, form in (("x", 2, "such as 0-3,8"), ("1-", 2, "such as 0-3,8"),
+                                ("65535", 1, "expected CPUs that this process may use")):
+            done = hearth("devices", "--cpus", bad)
+            self.assertEqual((done.returncode, done.stdout), (code, ""), bad)
+            self.assertIn(form, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1)
+
+    def test_plan_follows_the_affinity_mask(self):
+        cpu = min(os.sched_getaffinity(0))
+        report = json.loads(hearth("devices", "--json",
+                                   preexec_fn=lambda: os.sched_setaffinity(0, {cpu})).stdout)
+        self.assertEqual(report["cpu"]["allowed_cpus"], 1)
+        self.assertEqual([w["cpu"] for w in report["cpu"]["workers"]["list"]], [cpu])
 
     def test_a_full_disk_is_a_failure(self):
         with open("/dev/full", "w", encoding="utf-8") as full:

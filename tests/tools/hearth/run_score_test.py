@@ -6,6 +6,7 @@ usage: run_score_test.py HEARTH_BINARY SOURCE_DIR
 """
 
 import json
+import os
 import pathlib
 import struct
 import subprocess
@@ -75,7 +76,8 @@ class RunAndScore(unittest.TestCase):
         plain = self.run_json(*args, "--spec", 0)
         self.assertEqual(plain["acceptance"]["drafted"], 0)
         variants = [("--spec", n) for n in (1, 2, 8)]
-        variants += [("--threads", 1), ("--threads", 3), ("--cpu-isa", "scalar"),
+        variants += [("--threads", 1), ("--threads", 3), ("--threads", 9),
+                     ("--cpus", min(os.sched_getaffinity(0))), ("--cpu-isa", "scalar"),
                      ("--ngram-in-memory",)]
         for variant in variants:
             other = self.run_json(*args, *variant)
@@ -117,6 +119,7 @@ class RunAndScore(unittest.TestCase):
         self.assertEqual(done.returncode, OK, done.stderr)
         self.assertEqual(done.stdout, self.run_json(*args)["text"] + "\n")
         self.assertIn("tok/s", done.stderr)
+        self.assertRegex(done.stderr.splitlines()[0], r"^hearth: \d+ workers? (pinned|not)")
         self.assertIn("floor", done.stderr)
 
     def test_control_tokens_that_a_user_types_stay_text(self):
