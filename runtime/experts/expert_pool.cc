@@ -20,11 +20,23 @@ uint32_t PieceBandsMin(uint64_t band_bytes) {
   return static_cast<uint32_t>((kPieceBytesMin + band_bytes - 1) / band_bytes);
 }
 
+// So many rows are rotated by the caller alone: they take a few microseconds.
+constexpr uint32_t kRotatedAlone = 8;
+
+// XT streams run over the bands: a piece begins with what comes before it in each block.
+constexpr uint32_t kXtPieceBandsMin = 4;
+
 FlowShape ShapeOf(const ExpertLayout& layout) {
-  return {.gate_up_band_count = BandCount(layout.width),
-          .down_band_count = BandCount(layout.hidden),
-          .gate_up_piece_bands_min = PieceBandsMin(2 * layout.band_bytes(Projection::kGate)),
-          .down_piece_bands_min = PieceBandsMin(layout.band_bytes(Projection::kDown))};
+  const auto band_bytes = [&](Projection p) {
+    return layout.projection_bytes(p) / BandCount(layout.rows(p));
+  };
+  const uint32_t bands_min = layout.format == ExpertFormat::kXt ? kXtPieceBandsMin : 1;
+  const uint64_t gate_up_bytes = band_bytes(Projection::kGate) + band_bytes(Projection::kUp);
+  return {
+      .gate_up_band_count = BandCount(layout.width),
+      .down_band_count = BandCount(layout.hidden),
+      .gate_up_piece_bands_min = std::max(PieceBandsMin(gate_up_bytes), bands_min),
+      .down_piece_bands_min = std::max(PieceBandsMin(band_bytes(Projection::kDown)), bands_min)};
 }
 
 }  // namespace
@@ -53,6 +65,7 @@ absl::Status ExpertPool::Allocate() {
   scratch_.Reserve(gathered_x_, entries * hidden_);
   scratch_.Reserve(h_, entries * width_);
   scratch_.Reserve(y_, worker_rows * hidden_);
+  ReserveXt(entries);
   HEARTH_RETURN_IF_ERROR(Annotate(scratch_.Allocate(), "buffers of the expert pool"));
   const uint64_t jobs_max = std::min<uint64_t>(entries, deps_.store.expert_count());
   leases_.reserve(jobs_max);
@@ -61,6 +74,23 @@ absl::Status ExpertPool::Allocate() {
   flow_ = std::make_unique<ExpertFlow>(static_cast<uint32_t>(jobs_max), deps_.team.worker_count(),
                                        deps_.team.node_count());
   return absl::OkStatus();
+}
+
+void ExpertPool::ReserveXt(uint64_t entries) {
+  bool has_xt = false;
+  for (uint32_t layer = 0; layer < deps_.store.layer_count(); ++layer) {
+    has_xt |= deps_.store.layout(LayerId(layer)).format == ExpertFormat::kXt;
+  }
+  if (!has_xt) return;
+  const auto reserve = [&](XtSpans& spans, uint64_t rows, uint32_t cols) {
+    scratch_.Reserve(spans.q, rows * cols);
+    scratch_.Reserve(spans.scale, rows);
+    scratch_.Reserve(spans.sum, rows);
+  };
+  reserve(input_xt_, options_.rows_max, hidden_);
+  reserve(gathered_xt_, entries, hidden_);
+  reserve(hidden_xt_, entries, width_);
+  scratch_.Reserve(rotation_, uint64_t{deps_.team.worker_count()} * std::max(hidden_, width_));
 }
 
 absl::StatusOr<const std::byte*> ExpertPool::DecodedBlob(ExpertKey key) {
@@ -135,6 +165,22 @@ QuantizedRows ExpertPool::Slice(const QuantizedSpans& spans, uint32_t cols, uint
   return all.Slice(first, rows);
 }
 
+void ExpertPool::RotateInput(const ExpertRows& input) {
+  const auto rotate = [&](uint32_t worker, uint32_t begin, uint32_t end) {
+    deps_.kernels.rotate_quantize_rows.fn(
+        {.x = input.x + size_t{begin} * hidden_,
+         .x_stride = hidden_,
+         .rows = end - begin,
+         .cols = hidden_,
+         .scratch = rotation_.data() + size_t{worker} * std::max(hidden_, width_),
+         .q = input_xt_.q.data() + size_t{begin} * hidden_,
+         .scale = input_xt_.scale.data() + begin,
+         .sum = input_xt_.sum.data() + begin});
+  };
+  if (input.rows <= kRotatedAlone) return rotate(0, 0, input.rows);
+  deps_.team.ForRanges(input.rows, 1, rotate);
+}
+
 void ExpertPool::PlaceRows(const Layer& layer) {
   for (size_t j = 0; j < jobs_.size(); ++j) {
     Job& job = jobs_[j];
@@ -142,7 +188,10 @@ void ExpertPool::PlaceRows(const Layer& layer) {
     // Rows rise, so they follow each other when the last is as far off as it can be near.
     const bool in_place = entries[job.rows - 1].row - entries[0].row == job.rows - 1;
     flow_jobs_[j].prepared = in_place;
-    if (layer.quantized) {
+    if (layer.form == RowForm::kRotated) {
+      job.xt = in_place ? input_xt_.Slice(hidden_, entries[0].row, job.rows)
+                        : gathered_xt_.Slice(hidden_, job.first_entry, job.rows);
+    } else if (layer.form == RowForm::kBlocks) {
       job.xq = in_place ? layer.input.quantized.Slice(entries[0].row, job.rows)
                         : Slice(gathered_q_, hidden_, job.first_entry, job.rows);
     } else {
@@ -158,7 +207,11 @@ void ExpertPool::GatherRows(const Layer& layer, const Job& job) {
   const QuantizedRows& from = layer.input.quantized;
   for (size_t i = job.first_entry; i < size_t{job.first_entry} + job.rows; ++i) {
     const size_t row = layer.plan.entries[i].row;
-    if (layer.quantized) {
+    if (layer.form == RowForm::kRotated) {
+      std::copy_n(input_xt_.q.data() + row * hidden_, hidden_, gathered_xt_.q.data() + i * hidden_);
+      gathered_xt_.scale[i] = input_xt_.scale[row];
+      gathered_xt_.sum[i] = input_xt_.sum[row];
+    } else if (layer.form == RowForm::kBlocks) {
       std::copy_n(from.q + row * q_row, q_row, gathered_q_.q.data() + i * q_row);
       std::copy_n(from.scale + row * blocks, blocks, gathered_q_.scale.data() + i * blocks);
       std::copy_n(from.sum16 + row * blocks * 2, blocks * 2,
@@ -179,11 +232,24 @@ void ExpertPool::GateUp(const Layer& layer, const Job& job, const FlowPiece& pie
                                    .h = h_.data() + size_t{job.first_entry} * width_,
                                    .h_stride = width_,
                                    .band_begin = piece.band_begin,
-                                   .band_end = piece.band_end});
+                                   .band_end = piece.band_end,
+                                   .xt = job.xt});
 }
 
-void ExpertPool::FinishHidden(const Layer& layer, const Job& job) {
-  if (!layer.quantized) return;
+void ExpertPool::FinishHidden(const Layer& layer, const Job& job, uint32_t worker) {
+  if (layer.form == RowForm::kFloat) return;
+  if (layer.form == RowForm::kRotated) {
+    deps_.kernels.rotate_quantize_rows.fn(
+        {.x = h_.data() + size_t{job.first_entry} * width_,
+         .x_stride = width_,
+         .rows = job.rows,
+         .cols = width_,
+         .scratch = rotation_.data() + size_t{worker} * std::max(hidden_, width_),
+         .q = hidden_xt_.q.data() + size_t{job.first_entry} * width_,
+         .scale = hidden_xt_.scale.data() + job.first_entry,
+         .sum = hidden_xt_.sum.data() + job.first_entry});
+    return;
+  }
   const size_t first = size_t{job.first_entry} * ActivationBlocks(width_);
   deps_.kernels.quantize_rows.fn({.x = h_.data() + size_t{job.first_entry} * width_,
                                   .x_stride = width_,
@@ -211,7 +277,8 @@ void ExpertPool::Down(const Layer& layer, const Job& job, const FlowPiece& piece
                                 .y = y,
                                 .y_stride = hidden_,
                                 .band_begin = piece.band_begin,
-                                .band_end = piece.band_end});
+                                .band_end = piece.band_end,
+                                .ht = hidden_xt_.Slice(width_, job.first_entry, job.rows)});
   if (job.rows == 1) return;
   const uint32_t first = piece.band_begin * kBandRows;
   const uint32_t count = std::min(piece.band_end * kBandRows, hidden_) - first;
@@ -236,7 +303,7 @@ void ExpertPool::RunPieces(const Layer& layer, uint32_t worker) {
         break;
     }
     if (flow_->Finish(piece)) {
-      FinishHidden(layer, job);
+      FinishHidden(layer, job, worker);
       flow_->PublishHidden(piece.job);
     }
   }
@@ -248,7 +315,10 @@ absl::Status ExpertPool::Run(LayerId layer_id, const WindowPlan& plan, const Exp
   HEARTH_CHECK(output.size() >= plan.entries.size() * hidden_);
   const ExpertLayout& stored = deps_.store.layout(layer_id);
   const bool reference = input.quantized.q == nullptr;
-  const bool decode = reference && stored.format == ExpertFormat::kNvfp4;
+  const RowForm stored_form = stored.format == ExpertFormat::kNvfp4 ? RowForm::kBlocks
+                              : stored.format == ExpertFormat::kXt  ? RowForm::kRotated
+                                                                    : RowForm::kFloat;
+  const bool decode = reference && stored_form != RowForm::kFloat;
   const Layer layer{
       .layout = decode
                     ? ExpertLayout{.format = ExpertFormat::kF32, .hidden = hidden_, .width = width_}
@@ -256,8 +326,9 @@ absl::Status ExpertPool::Run(LayerId layer_id, const WindowPlan& plan, const Exp
       .plan = plan,
       .input = input,
       .output = output,
-      .quantized = !reference && stored.format == ExpertFormat::kNvfp4};
+      .form = reference ? RowForm::kFloat : stored_form};
   HEARTH_RETURN_IF_ERROR(AcquireAll(layer_id, plan, decode));
+  if (layer.form == RowForm::kRotated) RotateInput(input);
   PlaceRows(layer);
   flow_->Begin(flow_jobs_, ShapeOf(layer.layout));
   deps_.team.ForRanges(deps_.team.worker_count(), 1,

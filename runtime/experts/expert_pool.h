@@ -42,7 +42,7 @@ class ExpertPool {
   struct Options {
     uint32_t rows_max = 0;  // of one pass
     uint32_t ranks = 0;
-    // Reference arithmetic decodes NVFP4 experts to fp32 and keeps as many as fit.
+    // Reference arithmetic decodes NVFP4 and XT experts to fp32 and keeps as many as fit.
     uint64_t decoded_bytes_max = uint64_t{256} << 20;
   };
   static absl::StatusOr<std::unique_ptr<ExpertPool>> Create(const Deps& deps,
@@ -52,6 +52,8 @@ class ExpertPool {
   absl::Status Run(LayerId layer, const WindowPlan& plan, const ExpertRows& input,
                    std::span<float> output);
 
+  // Of the last Run(): silu(gate) * up of every entry, (entries, width) in the order of the plan.
+  std::span<const float> hidden_rows() const { return h_; }
   const ExpertPoolStats& stats() const { return stats_; }
 
  private:
@@ -61,6 +63,7 @@ class ExpertPool {
     uint32_t rows = 0;
     // Its rows of the pass, either where the backend put them or gathered_ at first_entry.
     QuantizedRows xq;
+    XtRows xt;
     const float* x = nullptr;
   };
   struct QuantizedSpans {
@@ -68,26 +71,39 @@ class ExpertPool {
     std::span<float> scale;
     std::span<int32_t> sum16;
   };
+  struct XtSpans {
+    std::span<int8_t> q;
+    std::span<float> scale;
+    std::span<int32_t> sum;
+    XtRows Slice(uint32_t cols, uint32_t first, uint32_t rows) const {
+      return XtRows{.q = q.data(), .scale = scale.data(), .sum = sum.data(), .cols = cols}.Slice(
+          first, rows);
+    }
+  };
+  // What the format's dots multiply: fp32 rows, rows quantised in blocks, or XT's rotated rows.
+  enum class RowForm : uint8_t { kFloat, kBlocks, kRotated };
   struct Layer {  // what the workers of one Run() read
     ExpertLayout layout;
     const WindowPlan& plan;
     const ExpertRows& input;
     std::span<float> output;
-    bool quantized = false;  // the format's dots are of integers
+    RowForm form = RowForm::kFloat;
   };
 
   ExpertPool(const Deps& deps, const Options& options) : deps_(deps), options_(options) {}
   absl::Status Allocate();
+  void ReserveXt(uint64_t entries);
   absl::Status AcquireAll(LayerId layer, const WindowPlan& plan, bool decode);
   absl::StatusOr<const std::byte*> DecodedBlob(ExpertKey key);
   QuantizedRows Slice(const QuantizedSpans& spans, uint32_t cols, uint32_t first, uint32_t rows);
 
   // The steps of a layer, in order. Placing says where each expert's rows lie and which experts
   // have rows to gather; the others are pieces of work.
+  void RotateInput(const ExpertRows& input);
   void PlaceRows(const Layer& layer);
   void GatherRows(const Layer& layer, const Job& job);
   void GateUp(const Layer& layer, const Job& job, const FlowPiece& piece);
-  void FinishHidden(const Layer& layer, const Job& job);
+  void FinishHidden(const Layer& layer, const Job& job, uint32_t worker);
   void Down(const Layer& layer, const Job& job, const FlowPiece& piece, uint32_t worker);
   void RunPieces(const Layer& layer, uint32_t worker);
 
@@ -103,6 +119,11 @@ class ExpertPool {
   std::span<float> h_;           // (entries, width)
   QuantizedSpans hidden_q_;      // h_ as down reads it
   std::span<float> y_;           // (workers, rows_max, hidden)
+  // The same in rotated form, where a layer is XT; empty otherwise.
+  XtSpans input_xt_;  // rows of the pass
+  XtSpans gathered_xt_;
+  XtSpans hidden_xt_;
+  std::span<float> rotation_;  // (workers, hidden or width)
   std::vector<Job> jobs_;
   std::vector<FlowJob> flow_jobs_;  // one for each of jobs_
   std::vector<ExpertLease> leases_;
