@@ -32,6 +32,9 @@ inline constexpr uint64_t kAnyBits = ~uint64_t{0};
 // To cover another format, add its line.
 inline constexpr std::array kBenchedFormats = {
     BenchedFormat{ExpertFormat::kNvfp4, kAnyBits, 0},
+    BenchedFormat{ExpertFormat::kXt, kAnyBits, 0, XtBits::All(4)},
+    BenchedFormat{ExpertFormat::kXt, kAnyBits, 0, XtBits::All(3)},
+    BenchedFormat{ExpertFormat::kXt, kAnyBits, 0, XtBits::All(2)},
     BenchedFormat{ExpertFormat::kFp8, 0xBFBFBFBFBFBFBFBFu, 0},  // below 2: no NaN
     BenchedFormat{ExpertFormat::kBf16, 0x81FF81FF81FF81FFu, 0x3C003C003C003C00u},
     BenchedFormat{ExpertFormat::kF32, 0x81FFFFFF81FFFFFFu, 0x3C0000003C000000u},

@@ -36,6 +36,29 @@ KernelFamily QuantizeFamily(const BenchShape& shape) {
   return ItemFamily("quantize_rows", absl::StrCat(cols), &CpuKernels::quantize_rows, floats, bind);
 }
 
+KernelFamily RotateQuantizeFamily(const BenchShape& shape) {
+  const uint32_t cols = shape.hidden;
+  const auto floats = [=](uint64_t rows) -> ItemFloats {
+    return {.read = rows * cols, .written = rows * (cols / 4 + 2)};
+  };
+  const auto bind = [=](uint32_t rows, uint32_t worker_count) {
+    const auto scratch = std::make_shared<std::vector<float>>(uint64_t{worker_count} * cols);
+    return [=](const ItemCall& c) -> RotateQuantizeArgs {
+      auto* const scale = c.out + uint64_t{rows} * cols / 4;
+      return {.x = c.in,
+              .x_stride = cols,
+              .rows = rows,
+              .cols = cols,
+              .scratch = scratch->data() + uint64_t{c.worker} * cols,
+              .q = reinterpret_cast<int8_t*>(c.out),
+              .scale = scale,
+              .sum = reinterpret_cast<int32_t*>(scale + rows)};
+    };
+  };
+  return ItemFamily("rotate_quantize_rows", absl::StrCat(cols), &CpuKernels::rotate_quantize_rows,
+                    floats, bind);
+}
+
 KernelFamily RmsNormFamily(const BenchShape& shape) {
   const uint32_t cols = shape.stream_count * shape.hidden;
   const auto floats = [=](uint64_t rows) -> ItemFloats {
@@ -211,6 +234,7 @@ KernelFamily TopKFamily(uint32_t k, uint32_t count) {
 
 void AddElementwiseFamilies(const BenchShape& shape, std::vector<KernelFamily>* families) {
   families->push_back(QuantizeFamily(shape));
+  families->push_back(RotateQuantizeFamily(shape));
   families->push_back(RmsNormFamily(shape));
   AddMaps(shape, families);
   families->push_back(StreamMixFamily(shape));

@@ -1,6 +1,7 @@
 #include "cpu_kernels/bench/kernel_bench.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -90,6 +91,7 @@ struct KernelBench::Case {
   uint64_t jobs = 1;    // of one sample
   uint64_t runs_per_job = 1;
   size_t probe = 0;
+  double best_sample_ns = HUGE_VAL;
   std::vector<double> run_ns{};
   std::vector<double> rates{};
 
@@ -120,7 +122,7 @@ absl::StatusOr<std::unique_ptr<KernelBench>> KernelBench::Create(const KernelBen
                                                                  uint64_t available_bytes,
                                                                  Clock& clock) {
   HEARTH_CHECK(!options.kernels.empty() && !options.rows.empty() && !options.residences.empty() &&
-               !teams.empty() && options.sample_count > 0);
+               !teams.empty() && options.sample_count_min > 0);
   if (options.memory_bytes < kMemoryBytesMin) {
     return absl::InvalidArgumentError(absl::StrCat("memory: ", FormatBytes(options.memory_bytes),
                                                    " is less than ", FormatBytes(kMemoryBytesMin)));
@@ -176,11 +178,11 @@ std::vector<ReadRate> KernelBench::MeasureReadRates() {
                             ? ReadProbe::OfWalk(*team, clock_, isa, arena_.data())
                             : ReadProbe::OfLoop(*team, clock_, isa, arena_.data(), bytes_each),
                         team, bytes_each});
-      probes.back().probe.Calibrate(options_.sample_ns);
+      probes.back().probe.Calibrate(options_.sample_ns());
     }
   }
   std::vector<std::vector<double>> samples(rates.size());
-  for (uint32_t i = 0; i < options_.sample_count; ++i) {
+  for (uint32_t i = 0; i < options_.sample_count_min; ++i) {
     for (size_t p = 0; p < probes.size(); ++p) samples[p].push_back(probes[p].probe.Sample());
   }
   for (size_t p = 0; p < rates.size(); ++p) rates[p].bytes_per_sec = Median(samples[p]);
@@ -274,7 +276,7 @@ std::vector<KernelBench::ProbeOf> KernelBench::MakeProbes(std::vector<Case>* cas
                           ? ReadProbe::OfWalk(*c.team, clock_, isa, arena_.data())
                           : ReadProbe::OfLoop(*c.team, clock_, isa, arena_.data(), bytes_each),
                       c.team, bytes_each});
-    probes.back().probe.Calibrate(std::max<int64_t>(options_.sample_ns / kProbeShare, 1));
+    probes.back().probe.Calibrate(std::max<int64_t>(options_.sample_ns() / kProbeShare, 1));
   }
   return probes;
 }
@@ -318,12 +320,12 @@ void KernelBench::Calibrate(Case* c) {
   c->jobs = 0;
   int64_t elapsed_ns = 0;
   const int64_t start_ns = clock_.NowNs();
-  while (elapsed_ns < options_.sample_ns / 4 && c->jobs < kJobsMax) {
+  while (elapsed_ns < options_.sample_ns() / 4 && c->jobs < kJobsMax) {
     RunJob(c);
     ++c->jobs;
     elapsed_ns = clock_.NowNs() - start_ns;
   }
-  const double jobs = static_cast<double>(c->jobs) * static_cast<double>(options_.sample_ns) /
+  const double jobs = static_cast<double>(c->jobs) * static_cast<double>(options_.sample_ns()) /
                       static_cast<double>(std::max<int64_t>(elapsed_ns, 1));
   c->jobs = std::clamp<uint64_t>(static_cast<uint64_t>(jobs), 1, kJobsMax);
 }
@@ -335,7 +337,14 @@ void KernelBench::TakeSample(Case* c, double read_bytes_per_sec) {
   const auto elapsed_ns = static_cast<double>(std::max<int64_t>(clock_.NowNs() - start_ns, 1));
   const double run_ns = elapsed_ns / static_cast<double>(c->jobs * c->runs_per_job);
   c->run_ns.push_back(run_ns);
+  c->best_sample_ns = std::min(c->best_sample_ns, elapsed_ns);
   c->rates.push_back(read_bytes_per_sec);
+}
+
+bool KernelBench::Done(const Case& c) const {
+  return c.run_ns.size() >= options_.sample_count_min &&
+         c.best_sample_ns * static_cast<double>(c.run_ns.size()) >=
+             static_cast<double>(options_.case_ns);
 }
 
 std::vector<CaseResult> KernelBench::Measure(const KernelFamily& family,
@@ -345,17 +354,17 @@ std::vector<CaseResult> KernelBench::Measure(const KernelFamily& family,
   for (Case& c : cases) {
     if (c.measured()) Calibrate(&c);
   }
-  for (uint32_t round = 0; round < options_.sample_count; ++round) {
+  for (uint32_t round = 0; round < options_.sample_count_max; ++round) {
     for (ProbeOf& p : probes) p.rate = p.probe.Sample();
     for (Case& c : cases) {
-      if (c.measured()) TakeSample(&c, probes[c.probe].rate);
+      if (c.measured() && !Done(c)) TakeSample(&c, probes[c.probe].rate);
     }
-    progress(cases.size() * (round + 1) / options_.sample_count);
+    progress(cases.size() * (round + 1) / options_.sample_count_max);
   }
   std::vector<CaseResult> results;
   for (Case& c : cases) {
     if (c.measured()) {
-      c.result.sample_count = options_.sample_count;
+      c.result.sample_count = static_cast<uint32_t>(c.run_ns.size());
       c.result.run_ns = Median(c.run_ns);
       c.result.best_run_ns = std::ranges::min(c.run_ns);
       c.result.spread = Spread(c.run_ns);

@@ -41,8 +41,13 @@ struct KernelBenchOptions {
   std::vector<uint32_t> rows = {1, 2, 4, 7, 8};
   std::vector<Residence> residences = {Residence::kCache, Residence::kDram};
   uint64_t memory_bytes = 0;  // that DRAM cases walk over
-  int64_t sample_ns = 0;      // at least, for one sample of one case
-  uint32_t sample_count = 11;
+  int64_t case_ns = 0;        // for all samples of one case together, where that gives enough
+  // Many and short: what else runs on the machine disturbs some of them, and the median is of the
+  // others.
+  uint32_t sample_count_min = 11;
+  uint32_t sample_count_max = 151;
+
+  int64_t sample_ns() const { return case_ns / sample_count_max; }
   CacheBytes caches;
 };
 
@@ -106,6 +111,7 @@ class KernelBench {
   void Calibrate(Case* c);
   void RunJob(Case* c);
   void TakeSample(Case* c, double read_bytes_per_sec);
+  bool Done(const Case& c) const;  // samples enough
 
   const KernelBenchOptions options_;
   const std::vector<WorkerTeam*> teams_;

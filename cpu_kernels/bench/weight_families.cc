@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint32_t kMatricesPerJob = 8;  // as many bytes as a large projection of the model
 
-// Activations as fp32 and quantised, and room for what a kernel writes:
+// Activations as fp32, quantised, and rotated and quantised, and room for what a kernel writes:
 // small, shared, in cache.
 struct Activations {
   Activations(uint32_t rows_in, uint32_t cols_in, uint32_t out_cols_in)
@@ -27,6 +27,9 @@ struct Activations {
         q(size_t{rows} * ActivationBlocks(cols) * kActivationBlockValues),
         scale(size_t{rows} * ActivationBlocks(cols)),
         sum16(size_t{rows} * ActivationBlocks(cols) * 2),
+        xt_q(size_t{rows} * cols),
+        xt_scale(rows),
+        xt_sum(rows),
         y(size_t{rows} * out_cols) {
     FillFloats(std::as_writable_bytes(std::span(x.data(), size_t{rows} * cols)));
     AllCpuKernels().back().quantize_rows.fn({.x = x.data(),
@@ -36,7 +39,17 @@ struct Activations {
                                              .q = q.data(),
                                              .scale = scale.data(),
                                              .sum16 = sum16.data()});
+    LineArray<float> scratch(cols);
+    AllCpuKernels().back().rotate_quantize_rows.fn({.x = x.data(),
+                                                    .x_stride = cols,
+                                                    .rows = rows,
+                                                    .cols = cols,
+                                                    .scratch = scratch.data(),
+                                                    .q = xt_q.data(),
+                                                    .scale = xt_scale.data(),
+                                                    .sum = xt_sum.data()});
   }
+  XtRows Rotated() const { return {xt_q.data(), xt_scale.data(), xt_sum.data(), rows, cols}; }
   QuantizedRows Quantized() const { return {q.data(), scale.data(), sum16.data(), rows, cols}; }
 
   const uint32_t rows, cols, out_cols;
@@ -44,6 +57,9 @@ struct Activations {
   LineArray<int8_t> q;
   LineArray<float> scale;
   LineArray<int32_t> sum16;
+  LineArray<int8_t> xt_q;
+  LineArray<float> xt_scale;
+  LineArray<int32_t> xt_sum;
   LineArray<float> y;
 };
 
@@ -87,7 +103,8 @@ KernelFamily GateUpFamily(const BenchShape& shape, const ExpertLayout& layout) {
                                .h_stride = a->out_cols,
                                .band_begin = begin,
                                .band_end = end,
-                               .read_ahead = ReadAhead(layout, Projection::kGate, item)};
+                               .read_ahead = ReadAhead(layout, Projection::kGate, item),
+                               .xt = a->Rotated()};
                      });
   };
   return family;
@@ -118,7 +135,8 @@ KernelFamily DownFamily(const BenchShape& shape, const ExpertLayout& layout) {
                                .y_stride = a->out_cols,
                                .band_begin = begin,
                                .band_end = end,
-                               .read_ahead = ReadAhead(layout, Projection::kDown, item)};
+                               .read_ahead = ReadAhead(layout, Projection::kDown, item),
+                               .ht = a->Rotated()};
                      });
   };
   return family;

@@ -140,8 +140,7 @@ absl::StatusOr<BenchPlan> PlanBench(const BenchKernelsConfig& config, uint32_t a
                                FormatBytes(kMemoryBytesMin)));
   }
   o.memory_bytes = *bytes;
-  o.sample_ns = static_cast<int64_t>(static_cast<double>(config.seconds_per_case) * 1e9 /
-                                     static_cast<double>(o.sample_count));
+  o.case_ns = static_cast<int64_t>(static_cast<double>(config.seconds_per_case) * 1e9);
   HEARTH_ASSIGN_OR_RETURN(const BenchShape shape, BenchShape::Parse(config.shape));
   HEARTH_ASSIGN_OR_RETURN(plan.families, ChooseFamilies(config, shape));
   return plan;

@@ -39,7 +39,8 @@ struct BenchKernelsConfig {
     v("shape", shape, "of the layers; HxW: hidden, expert width",
       {.metavar = "flash-next|flashlet|HxW"});
     v("memory", memory, "of weights that the dram cases walk over", {.metavar = "SIZE"});
-    v("seconds_per_case", seconds_per_case, "in 11 samples", {.minimum = 0.0001, .maximum = 60});
+    v("seconds_per_case", seconds_per_case, "in 11 to 151 samples",
+      {.minimum = 0.0001, .maximum = 60});
   }
 
   absl::Status Validate(const GivenFields&) const;

@@ -223,8 +223,9 @@ std::string BenchJson(const BenchMachine& machine, const KernelBenchOptions& opt
   Json j;
   j["machine"] = MachineJson(machine);
   j["settings"] = {{"shape", shape},
-                   {"samples", options.sample_count},
-                   {"sample_ns", options.sample_ns},
+                   {"case_ns", options.case_ns},
+                   {"samples_min", options.sample_count_min},
+                   {"samples_max", options.sample_count_max},
                    {"memory_bytes", options.memory_bytes}};
   Json cases = Json::array();
   for (const FamilyReport& family : reports) {

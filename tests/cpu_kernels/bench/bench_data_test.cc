@@ -36,7 +36,6 @@ TEST(BenchDataTest, EveryExpertFormatOfPacksIsBenched) {
   for (uint32_t value = 1; value < 64; ++value) {
     const auto format = static_cast<ExpertFormat>(value);
     if (std::string_view(ExpertFormatName(format)) == "unknown") continue;
-    if (format == ExpertFormat::kXt) continue;  // no kernel takes it yet
     const bool benched = std::ranges::any_of(
         kBenchedFormats, [&](const BenchedFormat& f) { return f.format == format; });
     EXPECT_TRUE(benched) << ExpertFormatName(format) << ": add its line to kBenchedFormats";

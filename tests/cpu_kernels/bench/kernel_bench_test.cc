@@ -32,8 +32,8 @@ KernelBenchOptions ScalarOptions() {
   options.kernels = {FindCpuKernels("scalar")};
   options.rows = {1};
   options.memory_bytes = 16_MiB;
-  options.sample_ns = kTickNs;
-  options.sample_count = 3;
+  options.case_ns = 3 * kTickNs;
+  options.sample_count_min = options.sample_count_max = 3;
   options.caches = kCaches;
   return options;
 }
@@ -102,7 +102,8 @@ TEST(KernelBenchTest, EveryFamilyIsMeasuredInEveryCase) {
   KernelBenchOptions options = ScalarOptions();
   options.rows = {1, 3};
   options.memory_bytes = 4_MiB;
-  options.sample_count = 1;
+  options.case_ns = kTickNs;
+  options.sample_count_min = options.sample_count_max = 1;
   const Bench bench(options, {1, 2}, clock);
   for (const KernelFamily& family : AllKernelFamilies(FlashletShape())) {
     uint64_t done = 0;
@@ -140,12 +141,28 @@ TEST(KernelBenchTest, AKnownTimeComesOut) {
   }
 }
 
+TEST(KernelBenchTest, SlowCasesTakeTheFewestSamples) {
+  TickingClock clock(kTickNs);
+  Log log;
+  KernelBenchOptions options = ScalarOptions();
+  options.sample_count_min = 2;
+  options.sample_count_max = 5;
+  options.case_ns = 50 * kTickNs;
+  for (const auto& [run_ticks, samples] : {std::pair(100, 2u), std::pair(20, 3u)}) {
+    const KernelFamily family =
+        LoggingFamily({.in_bytes = 1_MiB, .share_count = 1}, &log, &clock, run_ticks * kTickNs);
+    for (const CaseResult& c : Bench(options, {1}, clock).Measure(family)) {
+      EXPECT_EQ(c.sample_count, samples);
+    }
+  }
+}
+
 TEST(KernelBenchTest, AWalkTakesEveryItemInTurnAndEveryShareOnce) {
   TickingClock clock(kTickNs);
   Log log;
   KernelBenchOptions options = ScalarOptions();
   options.residences = {Residence::kDram};
-  options.sample_ns = 40 * kTickNs;  // enough jobs to get round
+  options.case_ns = 120 * kTickNs;  // enough jobs to get round
   const KernelFamily family =
       LoggingFamily({.in_bytes = 1_MiB, .share_count = 5, .runs_per_job = 3}, &log, &clock, 0);
   Bench(options, {2}, clock).Measure(family);

@@ -105,7 +105,7 @@ TEST(BenchReportTest, TheMachineComesFirst) {
 
 TEST(BenchReportTest, JsonHasEveryNumberInBaseUnits) {
   KernelBenchOptions options;
-  options.sample_ns = 5;
+  options.case_ns = 5;
   options.memory_bytes = 512_MiB;
   const auto j =
       nlohmann::json::parse(BenchJson(QuietMachine(), options, "flash-next", {WeightReport()}));
@@ -115,7 +115,8 @@ TEST(BenchReportTest, JsonHasEveryNumberInBaseUnits) {
   EXPECT_EQ(j["machine"]["read_rates"][1]["bytes_per_sec"], 50e9);
   EXPECT_TRUE(j["machine"]["warnings"].empty());
   EXPECT_EQ(j["settings"]["shape"], "flash-next");
-  EXPECT_EQ(j["settings"]["samples"], 11);
+  EXPECT_EQ(j["settings"]["case_ns"], 5);
+  EXPECT_EQ(j["settings"]["samples_min"], 11);
   ASSERT_EQ(j["cases"].size(), 4u);
   const auto& c = j["cases"][3];
   EXPECT_EQ(c["kernel"], "expert_down/nvfp4");
