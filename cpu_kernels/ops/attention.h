@@ -19,11 +19,12 @@ struct BlockScoreArgs {
   float scale = 1;
 };
 
-// One query head over `count` >= 1 positions: s_i = scale * (q . K[pos_i]), dots as above; p =
-// exp(s - max); out = sum over i in order of p_i * V[pos_i] (fma from zero), divided by the sum of
-// p in order. exp as in elementwise.h.
+// Query heads that share keys and values, over `count` >= 1 positions. For each head: s_i = scale *
+// (q . K[pos_i]), dots as above; p = exp(s - max); out = sum over i in order of p_i * V[pos_i] (fma
+// from zero), divided by the sum of p in order. exp as in elementwise.h. The bits of a head do not
+// depend on how many one call covers; the memory that keys and values cost does.
 struct AttendArgs {
-  const float* q = nullptr;  // (dim)
+  const float* q = nullptr;  // (heads, dim), row stride q_stride
   const float* k = nullptr;  // (positions, dim), row stride kv_stride
   const float* v = nullptr;
   uint32_t kv_stride = 0;
@@ -31,8 +32,11 @@ struct AttendArgs {
   uint32_t count = 0;
   uint32_t dim = 0;
   float scale = 1;
-  float* scores = nullptr;  // scratch (count)
-  float* out = nullptr;     // (dim)
+  float* scores = nullptr;  // scratch (heads, count)
+  float* out = nullptr;     // (heads, dim), row stride out_stride
+  uint32_t heads = 1;
+  uint32_t q_stride = 0;  // either may stay 0 for one head
+  uint32_t out_stride = 0;
 };
 
 }  // namespace hearth

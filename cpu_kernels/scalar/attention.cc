@@ -19,24 +19,35 @@ void BlockScore(const BlockScoreArgs& args) {
   }
 }
 
-void Attend(const AttendArgs& args) {
+namespace {
+
+void AttendHead(const AttendArgs& args, const float* q, float* scores, float* out) {
   float max = -INFINITY;
   for (uint32_t i = 0; i < args.count; ++i) {
     const float* key = args.k + size_t{args.positions[i]} * args.kv_stride;
-    args.scores[i] = args.scale * DotOf(args.q, key, args.dim);
-    max = args.scores[i] > max ? args.scores[i] : max;
+    scores[i] = args.scale * DotOf(q, key, args.dim);
+    max = scores[i] > max ? scores[i] : max;
   }
   float sum = 0;
   for (uint32_t i = 0; i < args.count; ++i) {
-    args.scores[i] = ExpOf(args.scores[i] - max);
-    sum = sum + args.scores[i];
+    scores[i] = ExpOf(scores[i] - max);
+    sum = sum + scores[i];
   }
   for (uint32_t d = 0; d < args.dim; ++d) {
     float acc = 0;
     for (uint32_t i = 0; i < args.count; ++i) {
-      acc = std::fma(args.scores[i], args.v[size_t{args.positions[i]} * args.kv_stride + d], acc);
+      acc = std::fma(scores[i], args.v[size_t{args.positions[i]} * args.kv_stride + d], acc);
     }
-    args.out[d] = acc / sum;
+    out[d] = acc / sum;
+  }
+}
+
+}  // namespace
+
+void Attend(const AttendArgs& args) {
+  for (size_t head = 0; head < args.heads; ++head) {
+    AttendHead(args, args.q + head * args.q_stride, args.scores + head * args.count,
+               args.out + head * args.out_stride);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -151,6 +152,49 @@ TEST(Attend, TheLargestSelectionOfTheModelFollowsTheFormula) {
     const GuardedFloats out = RunAttend(*row, c);
     EXPECT_TRUE(SameBits(expected, out));
     for (uint32_t d = 0; d < 256; ++d) ASSERT_NEAR(out[d], truth[d], 1e-5);
+  }
+}
+
+// Heads that share keys and values: each one's bits are those of a call of its own.
+TEST(Attend, HeadsInOneCallHaveTheBitsOfEachAlone) {
+  for (const uint32_t dim : {1u, 17u, 64u, 100u, 256u}) {
+    for (const uint32_t heads : {1u, 2u, 3u, 4u, 5u, 8u, 12u}) {
+      for (const uint32_t count : {1u, 5u, 63u, 64u, 65u, 150u}) {
+        SCOPED_TRACE(::testing::Message() << heads << " heads of " << dim << ", " << count);
+        AttendCase c = RandomAttend(dim, 2 * count, count, 2);
+        Prng prng(heads);
+        const uint32_t q_stride = 2 * dim + 1, out_stride = dim + 3;
+        const auto queries = RandomFloats(prng, size_t{heads} * q_stride, -2, 2);
+        for (const CpuKernels* row : SupportedRows()) {
+          SCOPED_TRACE(RowName(*row));
+          GuardedFloats out(size_t{heads} * out_stride), scores(size_t{heads} * count);
+          row->attend.fn({.q = queries.data(),
+                          .k = c.k.data(),
+                          .v = c.v.data(),
+                          .kv_stride = c.kv_stride,
+                          .positions = c.positions.data(),
+                          .count = count,
+                          .dim = dim,
+                          .scale = 0.0625f,
+                          .scores = scores.data(),
+                          .out = out.data(),
+                          .heads = heads,
+                          .q_stride = q_stride,
+                          .out_stride = out_stride});
+          EXPECT_TRUE(scores.MarginsIntact() && out.MarginsIntact());
+          for (uint32_t head = 0; head < heads; ++head) {
+            const float* q = queries.data() + size_t{head} * q_stride;
+            c.q.assign(q, q + dim);
+            const GuardedFloats alone = RunAttend(ScalarRow(), c);
+            for (uint32_t d = 0; d < dim; ++d) {
+              ASSERT_EQ(std::bit_cast<uint32_t>(out[head * out_stride + d]),
+                        std::bit_cast<uint32_t>(alone[d]))
+                  << head << " " << d;
+            }
+          }
+        }
+      }
+    }
   }
 }
 

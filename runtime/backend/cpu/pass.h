@@ -59,7 +59,7 @@ struct PassBuffers {
   std::span<float> block_sin;
   std::span<uint32_t> positions;       // chosen_max: ascending
   std::span<uint32_t> position_count;  // 1
-  std::span<float> attend_scores;      // (workers, chosen_max)
+  std::span<float> attend_scores;      // (workers, query heads of one K/V head, chosen_max)
   std::span<float> block_scores;       // (workers, blocks)
   std::span<uint64_t> top_k_scratch;   // (workers, max(blocks, experts))
   std::span<uint32_t> chosen_blocks;   // (workers, block_count_max)

@@ -39,7 +39,8 @@ void ReserveMixers(ScratchArena& arena, PassBuffers& b, const ModelGeometry& g, 
   arena.Reserve(b.block_sin, a.rotary_dim / 2);
   arena.Reserve(b.positions, rows * bounds.chosen_max);
   arena.Reserve(b.position_count, rows);
-  arena.Reserve(b.attend_scores, bounds.workers * bounds.chosen_max);
+  arena.Reserve(b.attend_scores,
+                bounds.workers * bounds.chosen_max * (a.head_count / a.kv_head_count));
   arena.Reserve(b.block_scores, bounds.workers * bounds.blocks_max);
   arena.Reserve(b.top_k_scratch,
                 bounds.workers * std::max<size_t>(bounds.blocks_max, g.moe.expert_count));

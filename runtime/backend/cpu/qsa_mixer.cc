@@ -150,26 +150,45 @@ void ChoosePositions(PassContext& pass, const QsaState& state, uint32_t worker, 
   p.position_count[row] = count;
 }
 
-// One query head of one row, gated: mixed[row][head].
-void AttendHead(PassContext& pass, const QsaState& state, uint32_t worker, uint32_t row,
-                uint32_t head) {
+// How many query heads of one K/V head go into one item of work: as many as leave an item for every
+// worker, because an item reads its keys and values once.
+uint32_t HeadsPerItem(const AttentionGeometry& a, uint32_t rows, uint32_t workers) {
+  const uint32_t shared = a.head_count / a.kv_head_count;
+  for (uint32_t heads = shared; heads > 1; --heads) {
+    if (shared % heads == 0 && uint64_t{rows} * (a.head_count / heads) >= workers) return heads;
+  }
+  return 1;
+}
+
+// Query heads [head, head + heads) of one row, gated: mixed[row][head ...].
+void AttendHeads(PassContext& pass, const QsaState& state, uint32_t worker, uint32_t row,
+                 uint32_t head, uint32_t heads) {
   const AttentionGeometry& a = pass.geometry().attention;
   const Shape shape(a);
   PassBuffers& p = pass.buffers;
   const float* const q = p.qg.data() + size_t{row} * shape.q_stride + size_t{head} * 2 * a.head_dim;
-  const uint32_t kv_head = head / (a.head_count / a.kv_head_count);
+  const uint32_t shared = a.head_count / a.kv_head_count;
+  const uint32_t kv_head = head / shared;
   float* const out = p.mixed.data() + (size_t{row} * a.head_count + head) * a.head_dim;
-  pass.kernels.attend.fn({.q = q,
-                          .k = state.k.data() + size_t{kv_head} * a.head_dim,
-                          .v = state.v.data() + size_t{kv_head} * a.head_dim,
-                          .kv_stride = shape.kv_dim,
-                          .positions = p.positions.data() + size_t{row} * pass.chosen_max,
-                          .count = p.position_count[row],
-                          .dim = a.head_dim,
-                          .scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim)),
-                          .scores = p.attend_scores.data() + size_t{worker} * pass.chosen_max,
-                          .out = out});
-  pass.kernels.gate.fn({.x = out, .z = q + a.head_dim, .y = out, .count = a.head_dim});
+  pass.kernels.attend.fn(
+      {.q = q,
+       .k = state.k.data() + size_t{kv_head} * a.head_dim,
+       .v = state.v.data() + size_t{kv_head} * a.head_dim,
+       .kv_stride = shape.kv_dim,
+       .positions = p.positions.data() + size_t{row} * pass.chosen_max,
+       .count = p.position_count[row],
+       .dim = a.head_dim,
+       .scale = 1.0f / std::sqrt(static_cast<float>(a.head_dim)),
+       .scores = p.attend_scores.data() + size_t{worker} * shared * pass.chosen_max,
+       .out = out,
+       .heads = heads,
+       .q_stride = 2 * a.head_dim,
+       .out_stride = a.head_dim});
+  for (uint32_t h = 0; h < heads; ++h) {
+    float* const y = out + size_t{h} * a.head_dim;
+    const float* const z = q + size_t{h} * 2 * a.head_dim + a.head_dim;
+    pass.kernels.gate.fn({.x = y, .z = z, .y = y, .count = a.head_dim});
+  }
 }
 
 }  // namespace
@@ -238,8 +257,10 @@ void RunQsa(PassContext& pass, uint32_t layer, const QsaWeights& w) {
     pass.team.ForEach(s.rows, [&](uint32_t worker, uint32_t i) {
       ChoosePositions(pass, state, worker, s.row_begin + i, s.base + i);
     });
-    pass.team.ForEach(s.rows * a.head_count, [&](uint32_t worker, uint32_t item) {
-      AttendHead(pass, state, worker, s.row_begin + item / a.head_count, item % a.head_count);
+    const uint32_t heads = HeadsPerItem(a, s.rows, pass.team.worker_count());
+    const uint32_t items = a.head_count / heads;
+    pass.team.ForEach(s.rows * items, [&](uint32_t worker, uint32_t item) {
+      AttendHeads(pass, state, worker, s.row_begin + item / items, item % items * heads, heads);
     });
   }
   const uint32_t width = a.head_count * a.head_dim;
