@@ -90,7 +90,13 @@ struct XtDecoder {
         const __m512i image = _mm512_gf2p8affine_epi64_epi8(older, older_map, 0);
         __m512i hash = _mm512_xor_si512(recent, image);
         if constexpr (kUsesOldest) {
-          const __m512i image2 = _mm512_gf2p8affine_epi64_epi8(oldest, oldest_map, 0);
+          const XtMatrix& map = XtCodeOfBits(kBits).oldest[phase];
+          // A permute ignores the high two bits, and leaves the affine unit to others: at 4 bits.
+          const bool is_low = kBits == 4 && map[6] == 0 && map[7] == 0;
+          const __m512i image2 =
+              is_low ? _mm512_permutexvar_epi8(
+                           oldest, _mm512_load_si512(kXtTables<kBits>.oldest_of_low[phase].data()))
+                     : _mm512_gf2p8affine_epi64_epi8(oldest, oldest_map, 0);
           hash = _mm512_ternarylogic_epi64(recent, image, image2, 0x96);  // the sum of all three
         }
         state->recent2[p] = state->recent[p];

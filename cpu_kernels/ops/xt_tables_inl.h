@@ -25,6 +25,8 @@ struct XtTables {
   // [phase]: operand of gf2p8affineqb, whose byte 7 - i has the bits that make up bit i.
   std::array<uint64_t, 8> older_affine{};
   std::array<uint64_t, 8> oldest_affine{};
+  // [phase][low six bits of the byte]: its image, where the matrix ignores the other two.
+  alignas(64) std::array<std::array<uint8_t, 64>, 8> oldest_of_low{};
 };
 
 constexpr uint64_t XtAffine(const XtMatrix& matrix) {
@@ -64,6 +66,9 @@ constexpr XtTables MakeXtTables(const XtCode& code) {
   for (uint32_t phase = 0; phase < code.phase_count; ++phase) {
     tables.older_affine[phase] = XtAffine(code.older[phase]);
     tables.oldest_affine[phase] = XtAffine(code.oldest[phase]);
+    for (uint32_t low = 0; low < 64; ++low) {
+      tables.oldest_of_low[phase][low] = XtApply(code.oldest[phase], static_cast<uint8_t>(low));
+    }
   }
   return tables;
 }
