@@ -29,6 +29,7 @@ template <class Body>
 void ForEachOnItsNode(WorkerTeam& team, uint32_t count, Body&& body) {
   const uint32_t nodes = team.node_count();
   std::vector<std::atomic<uint32_t>> next(nodes);
+  // As many grains as workers: each is run under its own index, whoever runs it.
   team.ForRanges(team.worker_count(), 1, [&](uint32_t worker, uint32_t, uint32_t) {
     const uint32_t node = team.node_of(worker);
     for (;;) {

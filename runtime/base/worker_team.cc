@@ -38,40 +38,59 @@ WorkerTeam::~WorkerTeam() {
   for (std::thread& t : threads_) t.join();
 }
 
-void WorkerTeam::RunShare(uint32_t worker) const {
-  const uint64_t grains = (uint64_t{job_.count} + job_.grain - 1) / job_.grain;
-  const auto edge = [&](uint64_t w) {
-    return static_cast<uint32_t>(
-        std::min<uint64_t>(job_.count, grains * w / worker_count_ * job_.grain));
-  };
-  const uint32_t begin = edge(worker);
-  const uint32_t end = edge(worker + 1);
-  if (begin < end) job_.fn(job_.context, worker, begin, end);
-}
-
 void WorkerTeam::Run(uint32_t count, uint32_t grain, RangeFn fn, void* context) {
   if (count == 0) return;
-  job_ = {.fn = fn, .context = context, .count = count, .grain = std::max(grain, 1u)};
   if (worker_count_ == 1) {
-    RunShare(0);
+    fn(context, 0, 0, count);
     return;
   }
-  pending_.store(worker_count_ - 1, std::memory_order_relaxed);
+  grain = std::max(grain, 1u);
+  job_ = {.fn = fn,
+          .context = context,
+          .count = count,
+          .grain = grain,
+          .worker_is_share = (uint64_t{count} + grain - 1) / grain <= worker_count_};
+  pending_.store(worker_count_ * kPiecesPerShare, std::memory_order_relaxed);
   const uint32_t epoch = epoch_.fetch_add(1, std::memory_order_seq_cst) + 1;
   epoch_.notify_one();  // asks the kernel only when a worker is parked
-  RunShare(0);
-  for (uint32_t w = 1; w < worker_count_; ++w) {
-    if (!Claim(w, epoch)) continue;
-    RunShare(w);
-    pending_.fetch_sub(1, std::memory_order_relaxed);
-  }
+  const uint32_t ran = RunPieces(0, epoch);
+  if (pending_.fetch_sub(ran, std::memory_order_acq_rel) == ran) return;
   for (SpinWait wait; pending_.load(std::memory_order_acquire) != 0;) wait.Pause();
 }
 
-bool WorkerTeam::Claim(uint32_t worker, uint32_t epoch) {
-  uint32_t before = epoch - 1;
-  return shares_[worker].claimed_epoch.compare_exchange_strong(before, epoch,
-                                                               std::memory_order_acq_rel);
+bool WorkerTeam::TakePiece(uint32_t share, uint32_t epoch, uint32_t* piece) {
+  std::atomic<uint64_t>& taken = shares_[share].taken;
+  uint64_t seen = taken.load(std::memory_order_relaxed);
+  do {
+    const auto seen_epoch = static_cast<uint32_t>(seen >> 32);
+    if (static_cast<int32_t>(seen_epoch - epoch) > 0) return false;
+    *piece = seen_epoch == epoch ? static_cast<uint32_t>(seen) : 0;
+    if (*piece == kPiecesPerShare) return false;
+  } while (!taken.compare_exchange_weak(seen, uint64_t{epoch} << 32 | (*piece + 1),
+                                        std::memory_order_acq_rel, std::memory_order_relaxed));
+  return true;
+}
+
+void WorkerTeam::RunPiece(uint32_t worker, uint32_t share, uint32_t piece) const {
+  const uint64_t grains = (uint64_t{job_.count} + job_.grain - 1) / job_.grain;
+  const uint64_t first = grains * share / worker_count_;
+  const uint64_t share_grains = grains * (share + 1) / worker_count_ - first;
+  const auto edge = [&](uint64_t p) {
+    const uint64_t grain = first + share_grains * p / kPiecesPerShare;
+    return static_cast<uint32_t>(std::min<uint64_t>(job_.count, grain * job_.grain));
+  };
+  const uint32_t begin = edge(piece);
+  const uint32_t end = edge(piece + 1);
+  if (begin < end) job_.fn(job_.context, job_.worker_is_share ? share : worker, begin, end);
+}
+
+uint32_t WorkerTeam::RunPieces(uint32_t worker, uint32_t epoch) {
+  uint32_t ran = 0;
+  for (uint32_t i = 0; i < worker_count_; ++i) {
+    const uint32_t share = (worker + i) % worker_count_;
+    for (uint32_t piece; TakePiece(share, epoch, &piece); ++ran) RunPiece(worker, share, piece);
+  }
+  return ran;
 }
 
 uint32_t WorkerTeam::AwaitJob(uint32_t seen) {
@@ -95,9 +114,8 @@ void WorkerTeam::WorkerMain(uint32_t worker) {
   for (uint32_t epoch = 0;;) {
     epoch = AwaitJob(epoch);
     if (stopping_.load(std::memory_order_acquire)) return;
-    if (!Claim(worker, epoch)) continue;
-    RunShare(worker);
-    pending_.fetch_sub(1, std::memory_order_release);
+    const uint32_t ran = RunPieces(worker, epoch);
+    if (ran != 0) pending_.fetch_sub(ran, std::memory_order_release);
   }
 }
 

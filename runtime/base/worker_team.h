@@ -1,8 +1,9 @@
 // A fixed team of threads that run one function at a time over an index range: fork-join with two
 // synchronisation points. Workers wait for a bounded time (kParkAfterNs) after a job, then park, so
 // that an idle team costs nothing. Owned by one thread, which takes part in each job as worker 0.
-// A job never waits for a worker that the system has not let run: whoever comes first, worker or
-// caller, takes its share.
+// Each worker has a share of the job, in a few pieces; who has run out takes pieces of the others.
+// So a job waits for no worker that the system has not let run, and ends evenly on cores that are
+// not equally fast.
 #pragma once
 
 #include <atomic>
@@ -15,7 +16,9 @@ namespace hearth {
 
 class WorkerTeam {
  public:
-  // Receives the caller's context, its worker index in [0, worker_count()), and its range.
+  static constexpr uint32_t kPiecesPerShare = 4;
+
+  // Receives the caller's context, a worker index in [0, worker_count()), and a piece.
   using RangeFn = void (*)(void* context, uint32_t worker, uint32_t begin, uint32_t end);
 
   // `worker_count` >= 1 includes the calling thread. `worker_nodes`: which memory node each worker
@@ -36,9 +39,11 @@ class WorkerTeam {
     return threads_[worker - 1].native_handle();
   }
 
-  // Splits [0, count) into one contiguous range per worker, in multiples of `grain`, and returns
-  // when all have run. Which worker gets which range is a pure function of (count, grain,
-  // worker_count). Not reentrant.
+  // Splits [0, count) into contiguous pieces, in multiples of `grain`, and returns when all have
+  // run: one call for each piece. The pieces are a pure function of (count, grain, worker_count),
+  // at most kPiecesPerShare for each worker. Who runs them is not, but no two calls at the same
+  // time have the same worker index, and of exactly worker_count grains the i-th is run as worker
+  // i. Not reentrant.
   template <class Body>  // void(uint32_t worker, uint32_t begin, uint32_t end)
   void ForRanges(uint32_t count, uint32_t grain, Body&& body) {
     Run(
@@ -60,13 +65,14 @@ class WorkerTeam {
 
  private:
   struct alignas(64) Share {
-    std::atomic<uint32_t> claimed_epoch{0};  // the last job whose share of this worker was taken
+    std::atomic<uint64_t> taken{0};  // epoch of a job << 32 | how many pieces of it were taken
   };
 
   void Run(uint32_t count, uint32_t grain, RangeFn fn, void* context);
-  bool Claim(uint32_t worker, uint32_t epoch);
   uint32_t AwaitJob(uint32_t seen);
-  void RunShare(uint32_t worker) const;
+  bool TakePiece(uint32_t share, uint32_t epoch, uint32_t* piece);
+  void RunPiece(uint32_t worker, uint32_t share, uint32_t piece) const;
+  uint32_t RunPieces(uint32_t worker, uint32_t epoch);
   void WorkerMain(uint32_t worker);
 
   struct Job {
@@ -74,6 +80,7 @@ class WorkerTeam {
     void* context = nullptr;
     uint32_t count = 0;
     uint32_t grain = 1;
+    bool worker_is_share = false;  // the worker index that is passed on
   };
 
   const uint32_t worker_count_;
@@ -82,10 +89,11 @@ class WorkerTeam {
   Job job_;  // written before epoch_ is raised, read after it is seen
 
   // Ordering: Run() writes job_, then raises epoch_ (release). A thread that sees the new epoch_
-  // (acquire) may claim a share of it, from epoch - 1 to epoch, and only then reads job_; it lowers
-  // pending_ (release) when the share has run. Run() returns once it reads pending_ == 0 (acquire),
-  // so job_ is not written again while anyone reads it, and every share has been claimed once: a
-  // worker that wakes up late fails to claim. Epochs wrap around; only neighbours are compared.
+  // (acquire) may take pieces of it, and only then reads job_; it lowers pending_ (release) by the
+  // pieces that it has run. Run() returns once pending_ is 0 (acquire), so job_ is not written
+  // again while anyone reads it, and every piece has been taken once: a worker that comes late
+  // finds that all pieces of its epoch are taken or that the share is at a later epoch. Epochs wrap
+  // around; their difference is compared.
   alignas(64) std::atomic<uint32_t> epoch_{0};
   alignas(64) std::atomic<uint32_t> pending_{0};
   std::atomic<bool> stopping_{false};

@@ -1,6 +1,8 @@
 // A team runs every index exactly once, job after job, awake or parked, with any number of workers.
 #include "runtime/base/worker_team.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <numeric>
@@ -11,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/prng.h"
+#include "runtime/base/spin_wait.h"
+#include "tests/support/allocation_count.h"
 
 namespace hearth {
 namespace {
@@ -21,13 +25,19 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// Which range each worker got; {0, 0} for those that got none. Plain memory on purpose: under TSan
-// this proves that a job's writes are visible when ForRanges returns.
+// All pieces of a job in rising order. Plain memory for each worker on purpose: under TSan this
+// proves that a job's writes are visible when ForRanges returns, and that no two calls at a time
+// have one worker index.
 std::vector<Range> RangesOf(WorkerTeam& team, uint32_t count, uint32_t grain) {
-  std::vector<Range> ranges(team.worker_count());
+  std::vector<std::vector<Range>> ranges_of(team.worker_count());
   team.ForRanges(count, grain, [&](uint32_t worker, uint32_t begin, uint32_t end) {
-    ranges[worker] = {begin, end};
+    ranges_of[worker].push_back({begin, end});
   });
+  std::vector<Range> ranges;
+  for (const std::vector<Range>& own : ranges_of)
+    ranges.insert(ranges.end(), own.begin(), own.end());
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
   return ranges;
 }
 
@@ -39,7 +49,6 @@ TEST(WorkerTeam, RangesCoverEveryIndexOnceInMultiplesOfTheGrain) {
         const std::vector<Range> ranges = RangesOf(team, count, grain);
         uint32_t next = 0;
         for (const Range& r : ranges) {
-          if (r == Range{}) continue;
           ASSERT_EQ(r.begin, next) << workers << " " << count << " " << grain;
           ASSERT_LT(r.begin, r.end);
           ASSERT_EQ(r.begin % grain, 0u);
@@ -47,6 +56,7 @@ TEST(WorkerTeam, RangesCoverEveryIndexOnceInMultiplesOfTheGrain) {
           next = r.end;
         }
         ASSERT_EQ(next, count) << workers << " " << grain;
+        ASSERT_LE(ranges.size(), size_t{workers} * WorkerTeam::kPiecesPerShare);
       }
     }
   }
@@ -60,6 +70,46 @@ TEST(WorkerTeam, SplitIsAFunctionOfItsArguments) {
     EXPECT_EQ(RangesOf(a, 1000, 16), first);
     EXPECT_EQ(RangesOf(b, 1000, 16), first);
   }
+}
+
+TEST(WorkerTeam, AsManyGrainsAsWorkersRunUnderTheirOwnIndex) {
+  WorkerTeam team(5);
+  for (const uint32_t count : {1u, 5u}) {
+    for (int job = 0; job < 50; ++job) {
+      std::vector<uint32_t> worker_of(count, UINT32_MAX);
+      team.ForRanges(count, 1, [&](uint32_t worker, uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; ++i) worker_of[i] = worker;
+      });
+      if (count == 1) continue;  // a single grain lies in some share
+      for (uint32_t i = 0; i < count; ++i) ASSERT_EQ(worker_of[i], i);
+    }
+  }
+}
+
+// One worker's share holds all the work: it is split among all, whoever is awake.
+TEST(WorkerTeam, NoWorkerIndexRunsTwiceAtATime) {
+  WorkerTeam team(4);
+  std::vector<std::atomic<uint32_t>> busy(team.worker_count());
+  for (int job = 0; job < 200; ++job) {
+    team.ForRanges(100, 1, [&](uint32_t worker, uint32_t begin, uint32_t end) {
+      EXPECT_EQ(busy[worker].fetch_add(1), 0u);
+      for (SpinWait wait; begin < end; ++begin) wait.Pause();
+      busy[worker].fetch_sub(1);
+    });
+  }
+}
+
+TEST(WorkerTeam, AllocatesNothingWhileItWorks) {
+  if (!kCountsAllocations) GTEST_SKIP() << "AddressSanitizer has its own operator new";
+  WorkerTeam team(3);
+  std::atomic<uint64_t> sum{0};
+  const uint64_t before = AllocationCount();
+  for (int job = 0; job < 100; ++job) {
+    team.ForRanges(64, 4, [&](uint32_t, uint32_t begin, uint32_t end) { sum += end - begin; });
+    team.ForEach(10, [&](uint32_t, uint32_t) { ++sum; });
+  }
+  EXPECT_EQ(AllocationCount(), before);
+  EXPECT_EQ(sum.load(), 7400u);
 }
 
 TEST(WorkerTeam, LargestCountDoesNotOverflow) {
