@@ -61,14 +61,7 @@ HEARTH_ISA_INLINE ProjectionView ViewOf(const ExpertLayout& layout, const std::b
   return view;
 }
 
-// Where a tile lies: its first band and row, and whether the bands after it may be asked for.
-struct TilePlace {
-  uint32_t band;
-  size_t row;
-  const uint8_t* read_ahead;  // instead of the bands after it; null: the bands after it
-};
-
-// Slot `slot` of a tile whose bands of one projection are `band` and `next` after it.
+// Band `band` as slot `slot` of a tile; `ahead` starts what is read in its place afterwards.
 template <int D>
 HEARTH_ISA_INLINE void PlaceBand(const ProjectionView& view, uint32_t band, const uint8_t* ahead,
                                  int slot, ExpertTile<D>* tile) {
@@ -79,6 +72,15 @@ HEARTH_ISA_INLINE void PlaceBand(const ProjectionView& view, uint32_t band, cons
     const size_t grid_row = size_t{band} * kBandRows / kFp8BlockValues;
     tile->grid[slot] = view.grid + grid_row * view.grid_cols;
   }
+}
+
+// Band `next` of the share that ends before `band_end`, or else slot `slot` of what the caller
+// reads after it, or null.
+HEARTH_ISA_INLINE const uint8_t* AheadOf(const ProjectionView& view, uint32_t next,
+                                         uint32_t band_end, const std::byte* read_ahead, int slot) {
+  if (next < band_end) return view.bands + next * view.band_bytes;
+  if (read_ahead == nullptr) return nullptr;
+  return reinterpret_cast<const uint8_t*>(read_ahead) + slot * view.band_bytes;
 }
 
 // The rows from `t` on of the quantised or of the fp32 activations.

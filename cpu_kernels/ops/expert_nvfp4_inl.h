@@ -29,16 +29,19 @@ struct Nvfp4Format {
     }
   }
 
-  // The part of band d that is read a segment after sub-block `begin`, or null: in the band itself
-  // or, at its end, in the band after it. Its scales are asked for, its codes by the caller.
+  // The part of band d that is read one or two segments after sub-block `begin`, 10 KB of all bands
+  // later: in the band itself or, at its end, in the band after it. Its scales are asked for, its
+  // codes by the caller. The band itself when nothing comes after it.
   template <int D>
   HEARTH_ISA_INLINE const uint8_t* Ahead(const ExpertTile<D>& tile, int d, uint32_t begin) {
+    constexpr uint32_t kSegments = D >= 4 ? 1 : 2;
     const uint32_t sub_blocks = tile.cols / kNvfp4BlockValues;
-    const uint32_t next = begin + kSegmentSubBlocks;
+    const uint32_t next = begin + kSegments * kSegmentSubBlocks;
     const bool is_inside = next < sub_blocks;
     const uint8_t* band = is_inside ? tile.band[d] : tile.ahead[d];
     if (band == nullptr) return tile.band[d];
-    const size_t first = is_inside ? next : 0;
+    const uint32_t past = next - sub_blocks;
+    const size_t first = is_inside ? next : past < sub_blocks ? past : 0;
     const uint8_t* scales = band + sub_blocks * kSubBlockBytes + first * kBandRows;
     for (size_t at = 0; at < kSegmentSubBlocks * kBandRows; at += kLineBytes) {
       _mm_prefetch(reinterpret_cast<const char*>(scales + at), _MM_HINT_T1);
