@@ -16,6 +16,7 @@
 
 #include "pack/format/expert_layout.h"
 #include "pack/quant/nvfp4_quantizer.h"
+#include "pack/quant/xt_device.h"
 #include "pack/quant/xt_feedback.h"
 #include "pack/quant/xt_trellis.h"
 
@@ -40,7 +41,8 @@ struct XtMatrixJob {
 
 class XtEncoder {
  public:
-  explicit XtEncoder(XtIsa isa = BestXtIsa());
+  // `device`, if any, outlives the encoder and encodes the matrices that it takes.
+  explicit XtEncoder(XtIsa isa = BestXtIsa(), XtMatrixDevice* device = nullptr);
   ~XtEncoder();
   XtEncoder(const XtEncoder&) = delete;
   XtEncoder& operator=(const XtEncoder&) = delete;
@@ -52,6 +54,7 @@ class XtEncoder {
  private:
   struct Threads;  // what each thread keeps between streams
   std::unique_ptr<Threads> threads_;
+  XtMatrixDevice* const device_;
 };
 
 // Bytes [line][lane] of one lane of the chunks of a stream: symbols of 8 * bands steps.

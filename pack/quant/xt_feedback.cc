@@ -103,7 +103,7 @@ absl::StatusOr<XtFeedback> XtFeedback::Create(std::span<const float> moment, uin
         for (uint32_t i = 0; i < count; ++i) row[i] -= l * column[i];
       }
     }
-    feedback.of_block_.emplace_back(factor.begin(), factor.end());
+    feedback.factors_.insert(feedback.factors_.end(), factor.begin(), factor.end());
   }
   return feedback;
 }
@@ -119,10 +119,12 @@ double XtFeedback::Loss(std::span<const float> error) const {
   return loss;
 }
 
-void AddSecondMoment(std::span<const float> rows, uint32_t cols, std::span<float> moment) {
-  HEARTH_CHECK(rows.size() % cols == 0 && moment.size() == size_t{cols} * cols);
-  for (const float* x = rows.data(); x != rows.data() + rows.size(); x += cols) {
-    for (uint32_t i = 0; i < cols; ++i) {
+void AddSecondMomentRows(std::span<const float> rows, uint32_t cols, uint32_t begin, uint32_t end,
+                         std::span<float> moment) {
+  HEARTH_CHECK(rows.size() % cols == 0 && moment.size() == size_t{cols} * cols && end <= cols);
+  for (size_t first = 0; first < rows.size(); first += cols) {
+    const float* const x = rows.data() + first;
+    for (uint32_t i = begin; i < end; ++i) {
       float* const to = moment.data() + size_t{i} * cols;
       const float factor = x[i];
       for (uint32_t j = 0; j <= i; ++j) to[j] += factor * x[j];

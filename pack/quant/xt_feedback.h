@@ -27,19 +27,27 @@ class XtFeedback {
 
   uint32_t cols() const { return cols_; }
   // L of the columns after block k, towards its 32: (cols - 32 * (k + 1), 32).
-  std::span<const float> OfBlock(uint32_t block) const { return of_block_[block]; }
+  std::span<const float> OfBlock(uint32_t block) const {
+    const size_t rows_before = size_t{block} * (cols_ - kXtBlockCols / 2 * (block + 1));
+    return All().subspan(rows_before * kXtBlockCols,
+                         size_t{cols_ - kXtBlockCols * (block + 1)} * kXtBlockCols);
+  }
+  // Those of the blocks 0, 1, ... one after the other.
+  std::span<const float> All() const { return factors_; }
   // e H e^T for one row of errors: the damped H as given to Create.
   double Loss(std::span<const float> error) const;
 
  private:
   explicit XtFeedback(uint32_t cols) : cols_(cols) {}
   uint32_t cols_ = 0;
-  std::vector<std::vector<float>> of_block_;
+  std::vector<float> factors_;
   std::vector<float> damped_;
 };
 
-// The second moment of rows (row_count, cols) added to `moment` (cols, cols), lower triangle only.
-void AddSecondMoment(std::span<const float> rows, uint32_t cols, std::span<float> moment);
+// The second moment of rows (row_count, cols) added to `moment` (cols, cols), lower triangle only:
+// its rows [begin, end).
+void AddSecondMomentRows(std::span<const float> rows, uint32_t cols, uint32_t begin, uint32_t end,
+                         std::span<float> moment);
 // Copies the lower triangle to the upper.
 void MirrorLower(std::span<float> moment, uint32_t cols);
 

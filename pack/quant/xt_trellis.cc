@@ -10,14 +10,14 @@
 namespace hearth {
 namespace {
 
-// Steps on either side of the wrap that decide the state there: as many as the circle has, within
+// Steps on either side of the wrap that decide the state there: as many as the circle has, up to
 // these. Survivors of a code near the limit merge late: 48 steps cost 1% more error than 128, and
 // 200 save another 0.4%.
-constexpr uint32_t kWrapStepsLeast = 48;
 constexpr uint32_t kWrapStepsMost = 128;
 // Below this many steps the state at the wrap is worth more than one guess.
 constexpr uint32_t kShortSteps = 160;
-constexpr uint32_t kShortTurnsMax = 6;
+constexpr uint32_t kShortTurnsMax = 2;
+constexpr uint32_t kShortWrapSteps = 24;  // the turns make up for a poor guess
 // Units of the error that the best code of a rate makes on average (sigma^2 / 4^bits): as fine as
 // the u16 metrics of its states can span.
 constexpr std::array<float, 5> kUnitsPerMeanError = {0, 0, 16, 8, 4};
@@ -247,7 +247,7 @@ uint32_t XtStreamEncoder::FindWrapState(std::span<const float> targets) {
   const auto count = static_cast<uint32_t>(targets.size());
   std::fill(metrics_[newest_].begin(), metrics_[newest_].end(), uint16_t{0});
   floor_ = 0;
-  const uint32_t side = std::clamp(count, kWrapStepsLeast, kWrapStepsMost);
+  const uint32_t side = count < kShortSteps ? kShortWrapSteps : std::min(count, kWrapStepsMost);
   const uint32_t turns = (side + count - 1) / count;
   const Run run = {.begin = turns * count - side, .steps = 2 * side};
   Forward(targets, run, trellis_.units_per_square_level);

@@ -13,6 +13,7 @@
 #include "pack/quant/xt_trellis.h"
 #include "runtime/base/prng.h"
 #include "tests/gpu_kernels/gpu_fixture.h"
+#include "tests/support/xt_plain_encoder.h"
 
 namespace hearth {
 namespace {
@@ -72,49 +73,6 @@ TEST(XtGpuTables, RefuseAWindowThatNoKernelIsMadeFor) {
   EXPECT_EQ(MakeXtGpuTables(code).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// What pack/quant/xt_encoder.cc does with targets that are rotated and scaled already.
-std::vector<std::byte> EncodeOnCpu(const XtShape& shape, std::span<const float> weights,
-                                   const XtFeedback* feedback, std::vector<float>& errors) {
-  const XtTrellis trellis(XtCodeOf(shape.bits));
-  XtStreamEncoder encoder(trellis, kXtGpuStepsMax, BestXtIsa());
-  std::vector<std::byte> codes(shape.code_bytes());
-  errors.assign(weights.size(), 0.0f);
-  for (uint32_t block = shape.block_count(); block-- > 0;) {
-    const uint32_t after = (block + 1) * kXtBlockCols;
-    for (uint32_t g = 0; g < shape.group_count(); ++g) {
-      const uint32_t begin = shape.group_begin(g);
-      const uint32_t steps = (shape.group_begin(g + 1) - begin) * kXtStepsPerChunk;
-      for (uint32_t lane = 0; lane < kXtLaneCount; ++lane) {
-        std::vector<float> targets(steps), levels(steps);
-        std::vector<uint8_t> symbols(steps);
-        const auto place = [&](uint32_t t) {
-          const uint32_t row = (begin + t / 8) * 16 + lane / 4;
-          const uint32_t col = block * kXtBlockCols + 4 * (t % 8) + lane % 4;
-          return row < shape.rows ? size_t{row} * shape.cols + col : SIZE_MAX;
-        };
-        for (uint32_t t = 0; t < steps; ++t) {
-          if (place(t) == SIZE_MAX) continue;
-          targets[t] = weights[place(t)];
-          if (feedback == nullptr) continue;
-          const std::span<const float> factor = feedback->OfBlock(block);
-          const size_t row_at = place(t) / shape.cols * shape.cols;
-          for (uint32_t c = after; c < shape.cols; ++c) {
-            targets[t] += errors[row_at + c] *
-                          factor[size_t{c - after} * kXtBlockCols + place(t) % kXtBlockCols];
-          }
-        }
-        (void)encoder.Encode(targets, symbols, levels);
-        StoreXtStream(shape.bits, symbols,
-                      codes.data() + shape.chunk_offset_bytes(block, begin) + lane);
-        for (uint32_t t = 0; t < steps; ++t) {
-          if (place(t) != SIZE_MAX) errors[place(t)] = weights[place(t)] - levels[t];
-        }
-      }
-    }
-  }
-  return codes;
-}
-
 class XtGpuEncoderTest : public OnGpu, public testing::WithParamInterface<uint32_t> {};
 
 TEST_P(XtGpuEncoderTest, WritesTheBytesOfTheCpuEncoder) {
@@ -130,11 +88,6 @@ TEST_P(XtGpuEncoderTest, WritesTheBytesOfTheCpuEncoder) {
   }
   const absl::StatusOr<XtFeedback> feedback = XtFeedback::Create(moment, shape.cols, 0.01);
   ASSERT_TRUE(feedback.ok()) << feedback.status();
-  std::vector<float> factors;
-  for (uint32_t k = 0; k < shape.block_count(); ++k) {
-    const std::span<const float> of_block = feedback->OfBlock(k);
-    factors.insert(factors.end(), of_block.begin(), of_block.end());
-  }
   const size_t values = size_t{shape.rows} * shape.cols;
   const std::vector<float> first = Gaussians(values, deviation, 1);
   const std::vector<float> second = Gaussians(values, deviation * 3, 2);  // beyond the code's range
@@ -148,11 +101,10 @@ TEST_P(XtGpuEncoderTest, WritesTheBytesOfTheCpuEncoder) {
   std::vector<std::vector<float>> row_errors(3, std::vector<float>(shape.rows));
   std::vector<XtGpuEncoder::Job> jobs;
   for (size_t m = 0; m < 3; ++m) {
-    jobs.push_back(
-        {.targets = cases[m].weights,
-         .feedback = cases[m].feedback ? std::span<const float>(factors) : std::span<const float>(),
-         .codes = codes[m],
-         .row_errors = row_errors[m]});
+    jobs.push_back({.targets = cases[m].weights,
+                    .feedback = cases[m].feedback ? feedback->All() : std::span<const float>(),
+                    .codes = codes[m],
+                    .row_errors = row_errors[m]});
   }
   auto encoder = XtGpuEncoder::Create(gpu(), shape, 3);
   ASSERT_TRUE(encoder.ok()) << encoder.status();
@@ -160,8 +112,8 @@ TEST_P(XtGpuEncoderTest, WritesTheBytesOfTheCpuEncoder) {
   ASSERT_TRUE(status.ok()) << status;
   for (size_t m = 0; m < 3; ++m) {
     std::vector<float> errors;
-    const std::vector<std::byte> expected =
-        EncodeOnCpu(shape, cases[m].weights, cases[m].feedback ? &*feedback : nullptr, errors);
+    std::vector<std::byte> expected(shape.code_bytes());
+    EncodeXtPlainly(shape, cases[m].weights, jobs[m].feedback, expected, errors);
     EXPECT_TRUE(codes[m] == expected) << "matrix " << m;
     for (uint32_t r = 0; r < shape.rows; ++r) {
       double sum = 0;

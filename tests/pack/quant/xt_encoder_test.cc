@@ -139,7 +139,7 @@ std::vector<float> SkewedMoment(uint32_t cols, std::vector<float>* rows) {
     }
     for (uint32_t c = 0; c < cols; ++c) x[c] += 0.3f * normal(generator);
   }
-  AddSecondMoment(*rows, cols, moment);
+  AddSecondMomentRows(*rows, cols, 0, cols, moment);
   MirrorLower(moment, cols);
   return moment;
 }
