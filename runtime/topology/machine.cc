@@ -176,17 +176,4 @@ absl::Status Machine::Bind(std::thread::native_handle_type thread, std::span<con
   return absl::OkStatus();
 }
 
-absl::Status Machine::BindMemory(std::span<std::byte> memory, uint32_t numa_node) {
-  if (memory.empty()) return absl::OkStatus();
-  const Bitmap set(hwloc_bitmap_alloc());
-  if (set == nullptr) return absl::ResourceExhaustedError("hwloc: no memory");
-  hwloc_bitmap_set(set.get(), numa_node);
-  // A preference, not HWLOC_MEMBIND_STRICT: a full node gives way to the next one.
-  if (hwloc_set_area_membind(hwloc_.get(), memory.data(), memory.size(), set.get(),
-                             HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("keep memory on node ", numa_node));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace hearth

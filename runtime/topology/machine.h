@@ -1,7 +1,6 @@
-// The machine as hwloc sees it: its cores, and where threads and memory are to stay.
+// The machine as hwloc sees it: its cores, and where threads are to stay.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -40,9 +39,6 @@ class Machine final : public ThreadBinder {
 
   absl::Status Bind(std::thread::native_handle_type thread,
                     std::span<const uint32_t> cpus) override;
-
-  // Pages of `memory` that are not there yet will come from `numa_node`; whole pages only.
-  absl::Status BindMemory(std::span<std::byte> memory, uint32_t numa_node);
 
  private:
   struct Destroy {

@@ -13,7 +13,6 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/cpus.h"
-#include "runtime/base/file.h"
 
 namespace hearth {
 namespace {
@@ -205,17 +204,6 @@ TEST(Machine, BindPinsAThreadAndRefusesWhatIsNotThere) {
     EXPECT_THAT(AllowedCpus(), ElementsAre(last));
   })
       .join();
-}
-
-TEST(Machine, MemoryCanBeKeptOnItsOnlyNode) {
-  const auto machine = Machine::Read();
-  ASSERT_TRUE(machine.ok()) << machine.status();
-  const auto memory = AnonymousMapping::Create(uint64_t{1} << 16);
-  ASSERT_TRUE(memory.ok()) << memory.status();
-  const absl::Status status =
-      (*machine)->BindMemory(memory->data(), (*machine)->topology().cores.front().numa_node);
-  if (absl::IsUnimplemented(status)) GTEST_SKIP() << status;
-  EXPECT_EQ(status, absl::OkStatus());
 }
 
 }  // namespace
