@@ -43,7 +43,7 @@ class Builder {
     if (checkpoint_.geometry().has_mtp) {
       HEARTH_RETURN_IF_ERROR(WriteDense("mtp.bin", "MTP head", all.subspan(trunk_count)));
     }
-    HEARTH_RETURN_IF_ERROR(WriteExperts());
+    HEARTH_RETURN_IF_ERROR(WriteAllExperts());
     if (checkpoint_.ngram().row_count > 0) HEARTH_RETURN_IF_ERROR(WriteNgram());
     HEARTH_RETURN_IF_ERROR(WriteTexts(manifest));
     const auto hash_progress = [this](uint64_t done_bytes, uint64_t total_bytes) {
@@ -58,8 +58,12 @@ class Builder {
     manifest.files = report_.files;
     manifest.source_dialect = checkpoint_.dialect();
     manifest.dense = options_.dense == DenseChoice::kQ8 ? "q8_0" : "bf16";
-    manifest.experts = ExpertFormatName(report_.expert_format);
+    manifest.experts = report_.expert_layout;
     manifest.made_by = options_.made_by;
+    if (report_.expert_format == ExpertFormat::kXt) {
+      absl::StrAppend(&manifest.made_by, "; experts ", manifest.experts, " from ",
+                      ExpertFormatName(report_.source_format), " without feedback");
+    }
     return std::move(report_);
   }
 
@@ -97,72 +101,29 @@ class Builder {
     return FinishFile(writer);
   }
 
-  // The format that the experts of a layer get.
-  ExpertFormat TargetFormat(LayerId layer) const {
-    const ExpertFormat source = checkpoint_.expert_format(layer);
-    const bool is_mtp = layer.value >= checkpoint_.geometry().layer_count();
-    if (is_mtp || options_.experts == ExpertChoice::kSource) return source;
-    if (options_.experts == ExpertChoice::kNvfp4) return ExpertFormat::kNvfp4;
-    return source == ExpertFormat::kNvfp4 ? ExpertFormat::kBf16 : source;
-  }
-
-  absl::Status WriteExperts() {
+  absl::Status WriteAllExperts() {
     const ModelGeometry& g = checkpoint_.geometry();
-    std::vector<ExpertLayout> layouts;
-    uint64_t total_bytes = 0;
-    uint64_t item_bytes = 0;
+    ExpertWritePlan plan = {
+        .dir = dir_,
+        .expert_count = g.moe.expert_count,
+        .read = [this](ExpertKey key,
+                       SourceExpert& into) { return checkpoint_.ReadExpert(key, into); },
+        .progress = progress_};
     for (uint32_t layer = 0; layer < g.layer_count_with_mtp(); ++layer) {
+      const bool is_mtp = layer >= g.layer_count();
       auto layout =
-          ExpertLayout::Create(TargetFormat(LayerId(layer)), g.hidden, g.moe.expert_width);
+          LayoutFor(is_mtp ? ExpertTarget{} : options_.experts,
+                    checkpoint_.expert_format(LayerId(layer)), g.hidden, g.moe.expert_width);
       if (!layout.ok()) return Annotate(layout.status(), absl::StrCat("layer ", layer));
-      layouts.push_back(*layout);
-      total_bytes += layout->stride_bytes() * g.moe.expert_count;
-      // The blob, and at worst decoded values beside the source's codes.
-      item_bytes = std::max(item_bytes,
-                            layout->blob_bytes() + uint64_t{g.hidden} * g.moe.expert_width * 3 * 5);
+      plan.layouts.push_back(*layout);
     }
     report_.source_format = checkpoint_.expert_format(LayerId(0));
-    report_.expert_format = layouts[0].format;
-    HEARTH_ASSIGN_OR_RETURN(
-        ExpertFileWriter writer,
-        ExpertFileWriter::Create(dir_, "experts.bin", layouts, g.moe.expert_count));
-
-    struct Item {
-      SourceExpert source;
-      std::vector<std::byte> blob;
-      uint32_t crc32c = 0;
-      RepackStats stats;
-    };
-    const auto key_of = [&g](uint64_t i) {
-      return ExpertKey{LayerId(static_cast<uint32_t>(i / g.moe.expert_count)),
-                       ExpertId(static_cast<uint32_t>(i % g.moe.expert_count))};
-    };
-    const auto make = [&](uint64_t i, Item& item) -> absl::Status {
-      const ExpertKey key = key_of(i);
-      const ExpertLayout& layout = layouts[key.layer.value];
-      HEARTH_RETURN_IF_ERROR(checkpoint_.ReadExpert(key, item.source));
-      item.blob.resize(layout.blob_bytes());
-      item.stats = {};
-      const absl::Status packed = PackExpert(layout, item.source, item.blob, item.stats);
-      if (!packed.ok()) {
-        return Annotate(packed,
-                        absl::StrCat("layer ", key.layer.value, " expert ", key.expert.value));
-      }
-      item.crc32c = Crc32c(item.blob);
-      return absl::OkStatus();
-    };
-    uint64_t done_bytes = 0;
-    const auto take = [&](uint64_t i, Item& item) -> absl::Status {
-      HEARTH_RETURN_IF_ERROR(writer.Append(item.blob, item.crc32c));
-      report_.experts.Add(item.stats);
-      done_bytes += layouts[key_of(i).layer.value].stride_bytes();
-      Report("experts", done_bytes, total_bytes);
-      return absl::OkStatus();
-    };
-    HEARTH_RETURN_IF_ERROR(
-        ForEachInOrder<Item>(team_, uint64_t{g.layer_count_with_mtp()} * g.moe.expert_count,
-                             BatchCount(team_, item_bytes), make, take));
-    return FinishFile(writer);
+    report_.expert_format = plan.layouts[0].format;
+    report_.expert_layout = ExpertLayoutName(plan.layouts[0]);
+    HEARTH_ASSIGN_OR_RETURN(ExpertWriteResult written, WriteExperts(plan, team_));
+    report_.experts = written.stats;
+    report_.files.push_back(std::move(written.file));
+    return absl::OkStatus();
   }
 
   absl::Status WriteNgram() {

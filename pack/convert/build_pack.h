@@ -3,14 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "pack/convert/checkpoint.h"
+#include "pack/convert/expert_choice.h"
 #include "pack/convert/expert_repack.h"
+#include "pack/convert/expert_writer.h"
 #include "pack/format/directory.h"
 #include "pack/format/manifest.h"
 #include "pack/writer/pack_directory.h"
@@ -18,7 +19,6 @@
 namespace hearth {
 
 enum class DenseChoice { kBf16, kQ8 };
-enum class ExpertChoice { kSource, kNvfp4, kBf16 };
 
 struct BuildOptions {
   std::string from;
@@ -27,27 +27,20 @@ struct BuildOptions {
   DenseChoice dense = DenseChoice::kQ8;
   // Of the trunk's experts; the MTP layer's keep their format. kSource holds the source exactly.
   // kBf16 rounds an NVFP4 source and keeps FP8 and F32 ones as they are, because BF16 cannot hold
-  // them.
-  ExpertChoice experts = ExpertChoice::kSource;
+  // them. kXt is encoded without feedback: RequantizePack has the inputs that it needs.
+  ExpertTarget experts;
   IfExists if_exists = IfExists::kRefuse;
   uint32_t worker_count = 0;  // 0: one per hardware thread, at most 32
   std::string made_by = "hearth";
 };
-
-struct BuildProgress {
-  std::string stage;  // "dense weights", "MTP head", "experts", "n-gram table", "source hash"
-  uint64_t done_bytes = 0;
-  uint64_t total_bytes = 0;
-};
-using BuildProgressFn =
-    std::function<void(const BuildProgress&)>;  // called on one thread at a time
 
 struct BuildReport {
   std::vector<PackFile> files;
   uint64_t pack_bytes = 0;
   ExpertFormat source_format = ExpertFormat::kNvfp4;  // of the trunk's experts
   ExpertFormat expert_format = ExpertFormat::kNvfp4;
-  RepackStats experts;  // all of them, MTP included
+  std::string expert_layout;  // "nvfp4", "xt3", "xt4-3-3"
+  RepackStats experts;        // all of them, MTP included
   uint64_t dense_values = 0;
   uint64_t dense_q8_values = 0;       // stored as Q8_0
   uint64_t dense_inexact_values = 0;  // that BF16 had to round

@@ -18,6 +18,7 @@ namespace hearth {
 struct CompareReport {
   uint64_t experts_equal = 0;      // same format: every bit of the source is in the pack and back
   uint64_t experts_reencoded = 0;  // another format: the build's encoding gives the pack's bytes
+  uint64_t experts_near = 0;       // XT: the decoded weights are as near as the rate allows
   uint64_t tensors_exact = 0;      // dense tensors that hold the source exactly
   uint64_t tensors_encoded = 0;    // Q8, or BF16 that rounds: the encoding gives the pack's bytes
   uint64_t ngram_rows_equal = 0;

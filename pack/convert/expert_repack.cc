@@ -15,7 +15,6 @@
 namespace hearth {
 namespace {
 
-
 const char* ProjectionName(Projection p) {
   switch (p) {
     case Projection::kGate:
@@ -98,6 +97,17 @@ absl::Status QuantizeMatrix(SourceMatrix& m, RepackStats& stats) {
   return QuantizeNvfp4(m.values, m.rows, m.cols, m.codes, m.scales, m.multiplier, stats.error);
 }
 
+// Checks a matrix of any source format and leaves its values decoded.
+absl::Status DecodeSource(SourceMatrix& m, ExpertFormat format, const BandShape& shape,
+                          Projection p) {
+  if (absl::Status status = CheckCounts(m, format, shape); !status.ok()) {
+    return Annotate(status, ProjectionName(p));
+  }
+  HEARTH_RETURN_IF_ERROR(CheckNumbers(m, format, ProjectionName(p)));
+  DecodeToValues(m, format);
+  return absl::OkStatus();
+}
+
 void StoreFloats(std::span<std::byte> blob, uint64_t offset_bytes, std::span<const float> values) {
   HEARTH_CHECK(offset_bytes + values.size_bytes() <= blob.size());
   std::memcpy(blob.data() + offset_bytes, values.data(), values.size_bytes());
@@ -161,6 +171,65 @@ absl::Status PackExpert(const ExpertLayout& layout, SourceExpert& source, std::s
     HEARTH_RETURN_IF_ERROR(PackMatrix(layout, p, source.format, MatrixOf(source, p), blob, stats));
   }
   return absl::OkStatus();
+}
+
+absl::Status DecodeSourceExpert(const ExpertLayout& shape, SourceExpert& source) {
+  for (const Projection p : kProjections) {
+    const BandShape matrix = {.rows = shape.rows(p), .cols = shape.cols(p)};
+    HEARTH_RETURN_IF_ERROR(DecodeSource(MatrixOf(source, p), source.format, matrix, p));
+  }
+  return absl::OkStatus();
+}
+
+bool CanEncodeXt(ExpertFormat from) { return from != ExpertFormat::kXt; }
+
+absl::Status EncodeXtExpert(const XtEncoder& encoder, const ExpertLayout& layout,
+                            SourceExpert& source, const XtFeedback* gate_up, const XtFeedback* down,
+                            std::span<std::byte> blob, RepackStats& stats) {
+  HEARTH_CHECK(layout.format == ExpertFormat::kXt && blob.size() == layout.blob_bytes());
+  HEARTH_CHECK(CanEncodeXt(source.format));
+  std::fill(blob.begin(), blob.end(), std::byte{0});
+  HEARTH_RETURN_IF_ERROR(DecodeSourceExpert(layout, source));
+  std::array<XtMatrixJob, kProjections.size()> jobs;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Projection p = kProjections[i];
+    jobs[i] = {
+        .shape = layout.xt_shape(p),
+        .values = MatrixOf(source, p).values,
+        .feedback = p == Projection::kDown ? down : gate_up,
+        .matrix = blob.subspan(layout.projection_offset_bytes(p), layout.xt_shape(p).bytes())};
+  }
+  HEARTH_RETURN_IF_ERROR(encoder.Encode(jobs));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    StoreFloats(blob, layout.scale_offset_bytes(kProjections[i]),
+                std::span(&jobs[i].multiplier, 1));
+    stats.values += jobs[i].stats.weights;
+    stats.error.Add(jobs[i].stats.error);
+  }
+  return absl::OkStatus();
+}
+
+void DecodeExpertValues(const ExpertLayout& layout, std::span<const std::byte> blob,
+                        SourceExpert& out) {
+  HEARTH_CHECK(blob.size() >= layout.blob_bytes());
+  if (layout.format != ExpertFormat::kXt) {
+    UnpackExpert(layout, blob, out);
+    for (const Projection p : kProjections) DecodeToValues(MatrixOf(out, p), layout.format);
+    out.format = ExpertFormat::kF32;
+    return;
+  }
+  for (const Projection p : kProjections) {
+    const XtShape shape = layout.xt_shape(p);
+    SourceMatrix& m = MatrixOf(out, p);
+    m.rows = shape.rows;
+    m.cols = shape.cols;
+    m.values.resize(size_t{shape.rows} * shape.cols);
+    float multiplier;
+    std::memcpy(&multiplier, blob.data() + layout.scale_offset_bytes(p), sizeof(multiplier));
+    DecodeXtMatrix(shape, blob.subspan(layout.projection_offset_bytes(p), shape.bytes()),
+                   multiplier, m.values);
+  }
+  out.format = ExpertFormat::kF32;
 }
 
 void UnpackExpert(const ExpertLayout& layout, std::span<const std::byte> blob, SourceExpert& out) {

@@ -10,13 +10,15 @@
 #include "pack/convert/checkpoint.h"
 #include "pack/format/expert_layout.h"
 #include "pack/quant/nvfp4_quantizer.h"
+#include "pack/quant/xt_encoder.h"
+#include "pack/quant/xt_feedback.h"
 
 namespace hearth {
 
 struct RepackStats {
   uint64_t values = 0;
   uint64_t inexact_values = 0;  // that BF16 had to round
-  QuantizationError error;      // of NVFP4 quantisation, zero otherwise
+  QuantizationError error;      // of quantisation to NVFP4 or XT, zero otherwise
   void Add(const RepackStats& other);
 };
 
@@ -30,7 +32,24 @@ bool CanRepack(ExpertFormat from, ExpertFormat to);
 absl::Status PackExpert(const ExpertLayout& layout, SourceExpert& source, std::span<std::byte> blob,
                         RepackStats& stats);
 
-// The inverse of a repacking in one format.
+// Checks the matrices of a source in any format but kXt as PackExpert does, and leaves their values
+// decoded to fp32.
+absl::Status DecodeSourceExpert(const ExpertLayout& shape, SourceExpert& source);
+
+// Whether EncodeXtExpert offers it: all but XT itself, whose error would be encoded again.
+bool CanEncodeXt(ExpertFormat from);
+// As PackExpert, for a kXt layout: decodes the source and encodes it, on the threads of the calling
+// oneTBB arena. Feedback may be null.
+absl::Status EncodeXtExpert(const XtEncoder& encoder, const ExpertLayout& layout,
+                            SourceExpert& source, const XtFeedback* gate_up, const XtFeedback* down,
+                            std::span<std::byte> blob, RepackStats& stats);
+
+// The values of a blob of any format as fp32, multipliers and scales included, into gate, up and
+// down values; `out.format` becomes kF32.
+void DecodeExpertValues(const ExpertLayout& layout, std::span<const std::byte> blob,
+                        SourceExpert& out);
+
+// The inverse of a repacking in one format; not kXt.
 void UnpackExpert(const ExpertLayout& layout, std::span<const std::byte> blob, SourceExpert& out);
 
 }  // namespace hearth

@@ -26,7 +26,7 @@ void AddTensors(const TensorFile& file, std::map<std::string, FormatShare>& shar
 void AddExperts(const ExpertFile& file, PackSummary& summary) {
   for (uint32_t layer = 0; layer < file.layer_count(); ++layer) {
     const ExpertLayout& layout = file.layout(LayerId(layer));
-    const std::string name = ExpertFormatName(layout.format);
+    const std::string name = ExpertLayoutName(layout);
     FormatShare& share = summary.experts[name];
     share.count += file.expert_count();
     share.values += uint64_t{layout.hidden} * layout.width * 3 * file.expert_count();

@@ -16,6 +16,7 @@ struct ScoreConfig {
   std::string text;    // path; exactly one of text and tokens
   std::string tokens;  // path of a JSON array of ids
   uint32_t top = 0;
+  std::string against;
   ComputeConfig compute;
 
   template <class Visitor>
@@ -24,6 +25,8 @@ struct ScoreConfig {
     v("text", text, "UTF-8 text to score", {.metavar = "FILE"});
     v("tokens", tokens, "JSON array of token ids to score instead", {.metavar = "FILE"});
     v("top", top, "list the N best tokens of every position", {.minimum = 0, .maximum = 1000});
+    v("against", against, "pack to compare the predictions with: KL divergence, top-1 agreement",
+      {.metavar = "DIR"});
     compute.Visit(v);
   }
 

@@ -80,6 +80,11 @@ absl::Status ModelRunner::RunLayer(LayerId layer) {
                                 expert_output_.data().size() / sizeof(float));
   HEARTH_RETURN_IF_ERROR(pool_->Run(
       layer, plan_, {.x = input.x, .quantized = input.quantized, .rows = input.rows}, output));
+  if (observer_ != nullptr) {
+    observer_->OnExperts(layer, {.plan = plan_,
+                                 .x = {input.x, size_t{input.rows} * geometry().hidden},
+                                 .hidden = pool_->hidden_rows()});
+  }
   HEARTH_RETURN_IF_ERROR(backend_->SecondHalf(layer, output));
   if (observer_ != nullptr) observer_->OnResidual(layer, backend_->residual());
   return absl::OkStatus();

@@ -32,12 +32,20 @@ struct RunnerOptions {
   uint64_t available_bytes_max = UINT64_MAX;  // memory that loading may take; see runtime/base
 };
 
+// What the experts of a layer were given and what they made of it; of use while the call lasts.
+struct ExpertActivity {
+  const WindowPlan& plan;
+  std::span<const float> x;       // (rows, hidden)
+  std::span<const float> hidden;  // (entries, width), in the order of plan.entries
+};
+
 // Sees what a pass computes, for traces, profiles and checks. Called on the thread that runs the
 // pass.
 class PassObserver {
  public:
   virtual ~PassObserver() = default;
   virtual void OnRoutes(LayerId layer, const Routes& routes) = 0;
+  virtual void OnExperts(LayerId, const ExpertActivity&) {}
   // After the layer: (rows, stream_count * hidden).
   virtual void OnResidual(LayerId layer, std::span<const float> residual) = 0;
 };

@@ -4,8 +4,8 @@
 namespace hearth::cli {
 
 std::vector<Command> AllCommands() {
-  return {PackBuildCommand(), PackVerifyCommand(), PackInspectCommand(), RunCommand(),
-          ScoreCommand(),     DevicesCommand(),    BenchKernelsCommand()};
+  return {PackBuildCommand(), PackRequantizeCommand(), PackVerifyCommand(), PackInspectCommand(),
+          RunCommand(),       ScoreCommand(),          DevicesCommand(),    BenchKernelsCommand()};
 }
 
 }  // namespace hearth::cli

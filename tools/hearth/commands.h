@@ -10,6 +10,7 @@ namespace hearth::cli {
 std::vector<Command> AllCommands();  // in the order of --help
 
 Command PackBuildCommand();
+Command PackRequantizeCommand();
 Command PackVerifyCommand();
 Command PackInspectCommand();
 Command RunCommand();

@@ -18,17 +18,12 @@
 #include "tools/hearth/command.h"
 #include "tools/hearth/commands.h"
 #include "tools/hearth/progress.h"
+#include "tools/hearth/stage_progress.h"
 
 namespace hearth {
 
 constexpr std::array<EnumEntry<DenseChoice>, 2> EnumEntriesOf(DenseChoice) {
   return {{{DenseChoice::kQ8, "q8_0"}, {DenseChoice::kBf16, "bf16"}}};
-}
-
-constexpr std::array<EnumEntry<ExpertChoice>, 3> EnumEntriesOf(ExpertChoice) {
-  return {{{ExpertChoice::kSource, "source"},
-           {ExpertChoice::kNvfp4, "nvfp4"},
-           {ExpertChoice::kBf16, "bf16"}}};
 }
 
 namespace cli {
@@ -47,7 +42,8 @@ struct PackBuildConfig {
   std::string from;
   std::string out;
   DenseChoice dense = DenseChoice::kQ8;
-  ExpertChoice experts = ExpertChoice::kSource;
+  std::string experts = "source";
+  std::vector<std::string> calibrate;
   bool force = false;
   uint32_t workers = 0;
 
@@ -56,13 +52,22 @@ struct PackBuildConfig {
     v("from", from, "folder of the checkpoint: config.json and safetensors", {.metavar = "DIR"});
     v("out", out, "folder of the pack; it appears when the pack is complete", {.metavar = "DIR"});
     v("dense", dense, "format of the dense projections");
-    v("experts", experts, "format of the routed experts; source: as they are");
+    v("experts", experts, "routed experts: source, nvfp4, bf16, xt2, xt3, xt4 or xt4-3-3",
+      {.metavar = "FORMAT"});
+    v("calibrate", calibrate, "refused here: `hearth pack requantize` runs a model over texts",
+      {.metavar = "FILE"});
     v("force", force, "replace a pack that is there already");
     v("workers", workers, "threads; 0: one per processor", {.minimum = 0, .maximum = kWorkersMax});
   }
   absl::Status Validate(const GivenFields&) const {
     HEARTH_RETURN_IF_ERROR(Require(from, "from"));
-    return Require(out, "out");
+    HEARTH_RETURN_IF_ERROR(Require(out, "out"));
+    if (!calibrate.empty()) {
+      return absl::InvalidArgumentError(
+          "calibrate: a checkpoint does not run; build with --experts source first, then "
+          "`hearth pack requantize --calibrate` from that pack");
+    }
+    return ParseExpertTarget(experts).status();
   }
 };
 
@@ -91,26 +96,6 @@ struct PackInspectConfig {
   absl::Status Validate(const GivenFields&) const { return Require(pack, "pack"); }
 };
 
-// One progress line for each stage of a build or a comparison.
-class StageProgress {
- public:
-  explicit StageProgress(const CommandIo& io) : io_(io) {}
-  void Update(const BuildProgress& p) {
-    if (line_ == nullptr || p.stage != stage_) {
-      line_.reset();  // ends the line before the next one begins
-      stage_ = p.stage;
-      line_ = std::make_unique<Progress>(io_,
-                                         ProgressOptions{.label = p.stage, .total = p.total_bytes});
-    }
-    line_->Update(p.done_bytes);
-  }
-
- private:
-  const CommandIo& io_;
-  std::string stage_;
-  std::unique_ptr<Progress> line_;
-};
-
 double SecondsSince(const CommandIo& io, int64_t start_ns) {
   return static_cast<double>(io.clock.NowNs() - start_ns) * 1e-9;
 }
@@ -123,14 +108,16 @@ std::string BuildText(const PackBuildConfig& config, const BuildReport& r, doubl
   }
   absl::StrAppend(&text, "  dense: ", r.dense_values, " values, ", r.dense_q8_values,
                   " of them as Q8_0, ", r.dense_inexact_values, " rounded to BF16\n");
-  absl::StrAppend(&text, "  experts: ", ExpertFormatName(r.source_format), " to ",
-                  ExpertFormatName(r.expert_format), ", ", r.experts.values, " values, ",
-                  r.experts.inexact_values, " rounded");
+  absl::StrAppend(&text, "  experts: ", ExpertFormatName(r.source_format), " to ", r.expert_layout,
+                  ", ", r.experts.values, " values, ", r.experts.inexact_values, " rounded");
   if (r.experts.error.squared_values > 0) {
     absl::StrAppend(&text, absl::StrFormat(", quantisation error %.4f of their RMS",
                                            r.experts.error.RelativeRms()));
   } else if (r.experts.inexact_values == 0) {
     absl::StrAppend(&text, ", every bit kept");
+  }
+  if (r.expert_format == ExpertFormat::kXt) {
+    text += ", without feedback (`hearth pack requantize --calibrate` has it)";
   }
   return text + "\n";
 }
@@ -147,7 +134,7 @@ std::string BuildJson(const PackBuildConfig& config, const BuildReport& r, doubl
                      {"dense_q8_values", r.dense_q8_values},
                      {"dense_rounded_values", r.dense_inexact_values},
                      {"source_format", ExpertFormatName(r.source_format)},
-                     {"expert_format", ExpertFormatName(r.expert_format)},
+                     {"expert_format", r.expert_layout},
                      {"expert_values", r.experts.values},
                      {"expert_rounded_values", r.experts.inexact_values},
                      {"expert_relative_rms_error", r.experts.error.RelativeRms()},
@@ -157,13 +144,14 @@ std::string BuildJson(const PackBuildConfig& config, const BuildReport& r, doubl
 
 absl::Status RunPackBuild(const PackBuildConfig& config, const CommandIo& io) {
   const int64_t start_ns = io.clock.NowNs();
+  HEARTH_ASSIGN_OR_RETURN(const ExpertTarget experts, ParseExpertTarget(config.experts));
   absl::StatusOr<BuildReport> report = absl::UnknownError("not run");
   {
     StageProgress progress(io);
     report = BuildPack({.from = config.from,
                         .out = config.out,
                         .dense = config.dense,
-                        .experts = config.experts,
+                        .experts = experts,
                         .if_exists = config.force ? IfExists::kReplacePack : IfExists::kRefuse,
                         .worker_count = config.workers,
                         .made_by = "hearth " HEARTH_VERSION},
@@ -217,9 +205,10 @@ void PrintVerifyText(const PackVerifyConfig& config, const VerifyReport& verifie
   for (const std::string& difference : compared->differences) out << difference << "\n";
   out << "against " << config.against << ": " << compared->experts_equal
       << " experts equal bit for bit, " << compared->experts_reencoded << " equal once encoded, "
-      << compared->tensors_exact << " dense tensors exact, " << compared->tensors_encoded
-      << " equal once encoded, " << compared->ngram_rows_equal << " n-gram rows equal, "
-      << compared->difference_count << " differences\n";
+      << compared->experts_near << " as near as their XT rate allows, " << compared->tensors_exact
+      << " dense tensors exact, " << compared->tensors_encoded << " equal once encoded, "
+      << compared->ngram_rows_equal << " n-gram rows equal, " << compared->difference_count
+      << " differences\n";
 }
 
 void PrintVerifyJson(const PackVerifyConfig& config, const VerifyReport& verified,
@@ -239,6 +228,7 @@ void PrintVerifyJson(const PackVerifyConfig& config, const VerifyReport& verifie
     json["against"] = {{"from", config.against},
                        {"experts_equal", compared->experts_equal},
                        {"experts_reencoded", compared->experts_reencoded},
+                       {"experts_near", compared->experts_near},
                        {"tensors_exact", compared->tensors_exact},
                        {"tensors_encoded", compared->tensors_encoded},
                        {"ngram_rows_equal", compared->ngram_rows_equal},

@@ -19,7 +19,11 @@ constexpr int64_t kPlainIntervalNs = 10 * kSecondNs;     // in a log file
 constexpr const char* kEraseLine = "\r\x1b[K";
 
 std::string FormatCount(ProgressUnit unit, uint64_t count) {
-  return unit == ProgressUnit::kBytes ? FormatBytes(count) : absl::StrCat(count);
+  if (unit == ProgressUnit::kBytes) return FormatBytes(count);
+  if (unit == ProgressUnit::kWeights) {
+    return absl::StrFormat("%.2f M", static_cast<double>(count) * 1e-6);
+  }
+  return absl::StrCat(count);
 }
 
 }  // namespace
@@ -71,8 +75,11 @@ std::string Progress::Line(uint64_t done, int64_t elapsed_ns) const {
   if (options_.unit == ProgressUnit::kCases) {
     absl::StrAppend(&line, " cases");
   } else {
-    absl::StrAppend(&line, options_.unit == ProgressUnit::kTokens ? " tokens, " : ", ",
-                    FormatCount(options_.unit, static_cast<uint64_t>(per_second)), "/s");
+    const char* const noun = options_.unit == ProgressUnit::kTokens    ? " tokens, "
+                             : options_.unit == ProgressUnit::kWeights ? " weights, "
+                                                                       : ", ";
+    absl::StrAppend(&line, noun, FormatCount(options_.unit, static_cast<uint64_t>(per_second)),
+                    "/s");
   }
   if (options_.total > done && done > 0) {
     const double left = static_cast<double>(options_.total - done) / per_second;

@@ -10,7 +10,7 @@
 
 namespace hearth::cli {
 
-enum class ProgressUnit { kBytes, kTokens, kCases };
+enum class ProgressUnit { kBytes, kTokens, kCases, kWeights };
 
 struct ProgressOptions {
   std::string label;  // "packing"

@@ -3,12 +3,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "runtime/base/file.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 #include "runtime/config/score_config.h"
+#include "runtime/engine/divergence.h"
 #include "runtime/engine/scorer.h"
 #include "tools/hearth/command.h"
 #include "tools/hearth/commands.h"
@@ -62,10 +64,47 @@ void PrintTop(const Score& score, std::span<const TokenId> tokens, const ModelSe
   }
 }
 
+absl::Status RunAgainst(const ScoreConfig& config, const ModelSession& session,
+                        std::span<const TokenId> tokens, const CommandIo& io) {
+  HEARTH_ASSIGN_OR_RETURN(const ModelSession reference,
+                          ModelSession::Open(config.against, config.compute, io));
+  if (session.runner->pack().manifest.tokenizer_xxh3_128 !=
+      reference.runner->pack().manifest.tokenizer_xxh3_128) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(config.against, ": its tokenizer is not the one of ", config.pack,
+                     ": only packs of one model can be compared"));
+  }
+  absl::StatusOr<Divergence> d = absl::UnknownError("not compared");
+  {
+    Progress line(io,
+                  {.label = "comparing", .unit = ProgressUnit::kTokens, .total = tokens.size()});
+    d = CompareModels(*session.runner, *reference.runner, tokens,
+                      [&line](uint64_t done) { line.Update(done); });
+  }
+  HEARTH_RETURN_IF_ERROR(d.status());
+  const auto scored = static_cast<double>(d->scored_count);
+  if (io.json) {
+    const Json json = {{"positions", d->position_count},
+                       {"mean_kl", d->mean_kl()},
+                       {"top1_agreement", d->top_agreement()},
+                       {"mean_nll", d->nll_sum / scored},
+                       {"reference_mean_nll", d->reference_nll_sum / scored}};
+    io.results << json.dump() << "\n";
+    return absl::OkStatus();
+  }
+  io.results << absl::StrFormat(
+      "mean_kl %.6f nats, top-1 agreement %.2f%% over %d positions; mean_nll %.6f, reference "
+      "%.6f\n",
+      d->mean_kl(), 100 * d->top_agreement(), d->position_count, d->nll_sum / scored,
+      d->reference_nll_sum / scored);
+  return absl::OkStatus();
+}
+
 absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
   HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
                           ModelSession::Open(config.pack, config.compute, io));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, TokensOf(config, session));
+  if (!config.against.empty()) return RunAgainst(config, session, tokens, io);
   const int64_t start_ns = io.clock.NowNs();
   absl::StatusOr<Score> score = absl::UnknownError("not scored");
   {
@@ -91,10 +130,12 @@ absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
 }  // namespace
 
 Command ScoreCommand() {
-  return MakeCommand<ScoreConfig>({.name = "score",
-                                   .summary = "how likely a model finds a text, token by token",
-                                   .notes = "The text must fit the model's context."},
-                                  Run);
+  return MakeCommand<ScoreConfig>(
+      {.name = "score",
+       .summary = "how likely a model finds a text, token by token",
+       .notes = "The text must fit the model's context. With --against both packs "
+                "are in memory at once."},
+      Run);
 }
 
 }  // namespace hearth::cli

@@ -219,7 +219,7 @@ TEST(BuildPack, QuantisesToNvfp4WithinTheExpectedError) {
   for (const ExpertFormat format : {ExpertFormat::kBf16, ExpertFormat::kF32, ExpertFormat::kFp8}) {
     const SyntheticCheckpoint source({.hidden = 64, .width = 32, .experts = format});
     BuildOptions options = To(dir.File(ExpertFormatName(format)));
-    options.experts = ExpertChoice::kNvfp4;
+    options.experts.choice = ExpertChoice::kNvfp4;
     const auto report = BuildPack(source, options, nullptr);
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_EQ(report->expert_format, ExpertFormat::kNvfp4);
@@ -237,7 +237,7 @@ TEST(BuildPack, AskingForBf16RoundsNvfp4AndCountsIt) {
   FixtureDir dir;
   const SyntheticCheckpoint source({});
   BuildOptions options = To(dir.File("pack"));
-  options.experts = ExpertChoice::kBf16;
+  options.experts.choice = ExpertChoice::kBf16;
   const auto report = BuildPack(source, options, nullptr);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->expert_format, ExpertFormat::kBf16);

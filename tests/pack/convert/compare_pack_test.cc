@@ -44,7 +44,8 @@ TEST(ComparePack, ReencodesWhatWasQuantised) {
   FixtureDir dir;
   const SyntheticOptions model = {.experts = ExpertFormat::kBf16};
   const auto report = BuildAndCompare(
-      model, model, {.from = "", .out = dir.File("pack"), .experts = ExpertChoice::kNvfp4});
+      model, model,
+      {.from = "", .out = dir.File("pack"), .experts = {.choice = ExpertChoice::kNvfp4}});
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_TRUE(report->ok()) << report->differences[0];
   EXPECT_EQ(report->experts_reencoded, 6u);

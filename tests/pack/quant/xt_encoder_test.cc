@@ -7,21 +7,26 @@
 #include <tbb/task_arena.h>
 
 #include <cmath>
-#include <random>
+#include <numbers>
 #include <vector>
 
 #include "pack/format/xt_matrix.h"
 #include "pack/quant/xt_feedback.h"
+#include "runtime/base/prng.h"
 
 namespace hearth {
 namespace {
 
+float Normal(Prng& random) {
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - random.Uniform()));
+  return static_cast<float>(radius * std::cos(2.0 * std::numbers::pi * random.Uniform()));
+}
+
 std::vector<float> RandomMatrix(const XtShape& shape, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal;
+  Prng random(seed);
   std::vector<float> values(size_t{shape.rows} * shape.cols);
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = normal(generator) * 0.02f * static_cast<float>(1 + i / shape.cols % 5);
+    values[i] = Normal(random) * 0.02f * static_cast<float>(1 + i / shape.cols % 5);
   }
   return values;
 }
@@ -124,20 +129,19 @@ TEST(XtEncoder, ThreadsAndInstructionSetsDoNotChangeABit) {
 
 // Inputs whose energy lies in few directions, in the rotated space, and their second moment.
 std::vector<float> SkewedMoment(uint32_t cols, std::vector<float>* rows) {
-  std::mt19937 generator(8);
-  std::normal_distribution<float> normal;
+  Prng random(8);
   constexpr uint32_t kDirections = 12, kRows = 600;
   std::vector<float> basis(size_t{kDirections} * cols);
-  for (float& v : basis) v = normal(generator);
+  for (float& v : basis) v = Normal(random);
   std::vector<float> moment(size_t{cols} * cols, 0.0f);
   rows->assign(size_t{kRows} * cols, 0.0f);
   for (uint32_t r = 0; r < kRows; ++r) {
     float* const x = rows->data() + size_t{r} * cols;
     for (uint32_t d = 0; d < kDirections; ++d) {
-      const float a = normal(generator);
+      const float a = Normal(random);
       for (uint32_t c = 0; c < cols; ++c) x[c] += a * basis[size_t{d} * cols + c];
     }
-    for (uint32_t c = 0; c < cols; ++c) x[c] += 0.3f * normal(generator);
+    for (uint32_t c = 0; c < cols; ++c) x[c] += 0.3f * Normal(random);
   }
   AddSecondMomentRows(*rows, cols, 0, cols, moment);
   MirrorLower(moment, cols);

@@ -8,21 +8,26 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <random>
+#include <numbers>
 #include <vector>
 
 #include "pack/format/xt_layout.h"
 #include "pack/format/xt_matrix.h"
 #include "pack/quant/xt_encoder.h"
+#include "runtime/base/prng.h"
 
 namespace hearth {
 namespace {
 
+float Normal(Prng& random) {
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - random.Uniform()));
+  return static_cast<float>(radius * std::cos(2.0 * std::numbers::pi * random.Uniform()));
+}
+
 std::vector<float> Gaussian(uint32_t count, float deviation, uint32_t seed) {
-  std::mt19937 generator(seed);
-  std::normal_distribution<float> normal(0.0f, deviation);
+  Prng random(seed);
   std::vector<float> values(count);
-  for (float& v : values) v = normal(generator);
+  for (float& v : values) v = deviation * Normal(random);
   return values;
 }
 
@@ -90,11 +95,11 @@ TEST_P(XtTrellisOfBits, DecodedBytesAreTheLevelsAndTheErrorThatTheEncoderClaims)
 }
 
 TEST_P(XtTrellisOfBits, AnySymbolsDecodeAsTheFormatSays) {
-  std::mt19937 generator(5);
+  Prng random(5);
   for (const uint32_t steps : {8u, 16u, 320u}) {
     std::vector<uint8_t> symbols(steps);
     for (uint8_t& c : symbols) {
-      c = static_cast<uint8_t>(generator() & (trellis_.branch_count() - 1));
+      c = static_cast<uint8_t>(random.Below(trellis_.branch_count()));
     }
     std::vector<float> levels(steps);
     trellis_.Levels(symbols, levels);
