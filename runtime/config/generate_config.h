@@ -44,7 +44,7 @@ struct GenerateConfig {
     v("tokens", tokens, "JSON array of token ids to continue instead", {.metavar = "FILE"});
     v("chat", chat, "wrap the prompt in the model's chat template");
     v("max_tokens", max_tokens, "most tokens to generate", {.minimum = 1, .maximum = 1 << 20});
-    v("min_tokens", min_tokens, "no end-of-text token before this many, 0 = off",
+    v("min_tokens", min_tokens, "no end of text before this many, 0 = off",
       {.minimum = 0, .maximum = 1 << 20});
     v("ignore_eos", ignore_eos, "go on past end-of-text tokens");
     v("stop", stop, "end before this text; may be given several times");

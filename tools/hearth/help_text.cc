@@ -14,14 +14,18 @@
 namespace hearth::cli {
 namespace {
 
+constexpr size_t kMetavarColumns = 24;  // a longer list of choices goes to the right column
+
+bool IsLongChoice(const Field& field) { return field.metavar.size() > kMetavarColumns; }
+
 std::string FlagColumn(const Field& field) {
-  const char* space = field.metavar.empty() ? "" : " ";
-  return absl::StrCat("  ", FlagName(field.name), space, field.metavar);
+  const std::string metavar = IsLongChoice(field) ? "NAME" : field.metavar;
+  return absl::StrCat("  ", FlagName(field.name), metavar.empty() ? "" : " ", metavar);
 }
 
 // " (128)", " (from 0 to 8; 3)", "": whatever the help line does not say by itself.
 std::string Facts(const Field& field) {
-  std::string facts;
+  std::string facts = IsLongChoice(field) ? field.metavar : "";
   const size_t bounds = field.accepts.find(" from ");
   if (field.metavar == "N" && bounds != std::string::npos) {
     absl::StrAppend(&facts, field.accepts.substr(bounds + 6));
@@ -38,7 +42,7 @@ std::string CommandListHelp(std::span<const Command> commands, std::string_view 
   std::string text = absl::StrCat("usage: hearth ", prefix, "COMMAND [--flag VALUE]...\n");
   for (const Command& command : commands) {
     if (!absl::StartsWith(command.text.name, prefix)) continue;
-    absl::StrAppendFormat(&text, "  %-14s %s\n", command.text.name, command.text.summary);
+    absl::StrAppendFormat(&text, "  %-15s %s\n", command.text.name, command.text.summary);
   }
   absl::StrAppend(&text, "`hearth COMMAND --help` lists the flags of one; `hearth --version`\n",
                   ToAbsl(kExitCodesHelp), "\n");
