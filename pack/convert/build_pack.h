@@ -28,7 +28,7 @@ struct BuildOptions {
   // Of the trunk's experts; the MTP layer's keep their format. kSource holds the source exactly.
   // kBf16 rounds an NVFP4 source and keeps FP8 and F32 ones as they are, because BF16 cannot hold
   // them. kXt is encoded without feedback: RequantizePack has the inputs that it needs.
-  ExpertTarget experts;
+  ExpertTarget experts = {};
   IfExists if_exists = IfExists::kRefuse;
   uint32_t worker_count = 0;  // 0: one per hardware thread, at most 32
   std::string made_by = "hearth";

@@ -183,28 +183,30 @@ absl::Status DecodeSourceExpert(const ExpertLayout& shape, SourceExpert& source)
 
 bool CanEncodeXt(ExpertFormat from) { return from != ExpertFormat::kXt; }
 
-absl::Status EncodeXtExpert(const XtEncoder& encoder, const ExpertLayout& layout,
-                            SourceExpert& source, const XtFeedback* gate_up, const XtFeedback* down,
-                            std::span<std::byte> blob, RepackStats& stats) {
-  HEARTH_CHECK(layout.format == ExpertFormat::kXt && blob.size() == layout.blob_bytes());
-  HEARTH_CHECK(CanEncodeXt(source.format));
-  std::fill(blob.begin(), blob.end(), std::byte{0});
-  HEARTH_RETURN_IF_ERROR(DecodeSourceExpert(layout, source));
-  std::array<XtMatrixJob, kProjections.size()> jobs;
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const Projection p = kProjections[i];
-    jobs[i] = {
-        .shape = layout.xt_shape(p),
-        .values = MatrixOf(source, p).values,
-        .feedback = p == Projection::kDown ? down : gate_up,
-        .matrix = blob.subspan(layout.projection_offset_bytes(p), layout.xt_shape(p).bytes())};
+absl::Status EncodeXtExperts(const XtEncoder& encoder, const ExpertLayout& layout,
+                             std::span<const XtExpertJob> experts) {
+  HEARTH_CHECK(layout.format == ExpertFormat::kXt);
+  std::vector<XtMatrixJob> jobs;
+  for (const XtExpertJob& expert : experts) {
+    HEARTH_CHECK(expert.blob.size() == layout.blob_bytes() && CanEncodeXt(expert.source->format));
+    std::fill(expert.blob.begin(), expert.blob.end(), std::byte{0});
+    HEARTH_RETURN_IF_ERROR(DecodeSourceExpert(layout, *expert.source));
+    for (const Projection p : kProjections) {
+      const XtShape shape = layout.xt_shape(p);
+      jobs.push_back(
+          {.shape = shape,
+           .values = MatrixOf(*expert.source, p).values,
+           .feedback = p == Projection::kDown ? expert.down : expert.gate_up,
+           .matrix = expert.blob.subspan(layout.projection_offset_bytes(p), shape.bytes())});
+    }
   }
   HEARTH_RETURN_IF_ERROR(encoder.Encode(jobs));
   for (size_t i = 0; i < jobs.size(); ++i) {
-    StoreFloats(blob, layout.scale_offset_bytes(kProjections[i]),
+    const XtExpertJob& expert = experts[i / kProjections.size()];
+    StoreFloats(expert.blob, layout.scale_offset_bytes(kProjections[i % kProjections.size()]),
                 std::span(&jobs[i].multiplier, 1));
-    stats.values += jobs[i].stats.weights;
-    stats.error.Add(jobs[i].stats.error);
+    expert.stats->values += jobs[i].stats.weights;
+    expert.stats->error.Add(jobs[i].stats.error);
   }
   return absl::OkStatus();
 }

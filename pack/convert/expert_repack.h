@@ -36,13 +36,20 @@ absl::Status PackExpert(const ExpertLayout& layout, SourceExpert& source, std::s
 // decoded to fp32.
 absl::Status DecodeSourceExpert(const ExpertLayout& shape, SourceExpert& source);
 
-// Whether EncodeXtExpert offers it: all but XT itself, whose error would be encoded again.
+// Whether EncodeXtExperts offers it: all but XT itself, whose error would be encoded again.
 bool CanEncodeXt(ExpertFormat from);
-// As PackExpert, for a kXt layout: decodes the source and encodes it, on the threads of the calling
-// oneTBB arena. Feedback may be null.
-absl::Status EncodeXtExpert(const XtEncoder& encoder, const ExpertLayout& layout,
-                            SourceExpert& source, const XtFeedback* gate_up, const XtFeedback* down,
-                            std::span<std::byte> blob, RepackStats& stats);
+// One expert to encode, and its place.
+struct XtExpertJob {
+  SourceExpert* source = nullptr;
+  const XtFeedback* gate_up = nullptr;  // may be null
+  const XtFeedback* down = nullptr;     // may be null
+  std::span<std::byte> blob;
+  RepackStats* stats = nullptr;  // added to
+};
+// As PackExpert, for a kXt layout and experts in any number: decodes the sources and encodes them,
+// on the threads of the calling oneTBB arena and the encoder's device.
+absl::Status EncodeXtExperts(const XtEncoder& encoder, const ExpertLayout& layout,
+                             std::span<const XtExpertJob> experts);
 
 // The values of a blob of any format as fp32, multipliers and scales included, into gate, up and
 // down values; `out.format` becomes kF32.

@@ -20,11 +20,14 @@ namespace {
 // Experts that are being encoded at once: enough for every core, as each has dozens of parts.
 constexpr uint32_t kExpertsInFlightMin = 4;
 constexpr uint32_t kWorkersPerExpert = 16;
+// A device gets many matrices of a shape in one call, and the next while the first are encoded.
+constexpr uint32_t kExpertsPerDeviceCall = 17;
+constexpr uint32_t kDeviceCallsInFlight = 2;
 
 class ExpertsWriting {
  public:
   ExpertsWriting(const ExpertWritePlan& plan, WorkerTeam& team, ExpertFileWriter writer)
-      : plan_(plan), team_(team), writer_(std::move(writer)) {
+      : plan_(plan), team_(team), writer_(std::move(writer)), encoder_(BestXtIsa(), plan.device) {
     for (const ExpertLayout& layout : plan.layouts) {
       const uint64_t values = uint64_t{layout.hidden} * layout.width * 3 * plan.expert_count;
       if (layout.format == ExpertFormat::kXt) {
@@ -95,14 +98,34 @@ class ExpertsWriting {
                                 take);
   }
 
-  absl::Status EncodeItem(const ExpertLayout& layout, Item& item) const {
-    item.blob.resize(layout.blob_bytes());
-    item.stats = {};
-    HEARTH_RETURN_IF_ERROR(
-        Name(EncodeXtExpert(encoder_, layout, item.source, item.feedback.gate_up.get(),
-                            item.feedback.down.get(), item.blob, item.stats),
-             item.key));
-    item.crc32c = Crc32c(item.blob);
+  // Experts that are encoded in one call.
+  struct Batch {
+    std::vector<Item> items;
+    size_t count = 0;  // of them in use
+    absl::Status status;
+  };
+
+  absl::Status EncodeBatch(const ExpertLayout& layout, Batch& batch) const {
+    std::vector<XtExpertJob> jobs;
+    for (Item& item : std::span(batch.items).first(batch.count)) {
+      HEARTH_RETURN_IF_ERROR(item.status);
+      item.blob.resize(layout.blob_bytes());
+      item.stats = {};
+      jobs.push_back({.source = &item.source,
+                      .gate_up = item.feedback.gate_up.get(),
+                      .down = item.feedback.down.get(),
+                      .blob = item.blob,
+                      .stats = &item.stats});
+    }
+    const absl::Status encoded = EncodeXtExperts(encoder_, layout, jobs);
+    if (!encoded.ok()) {
+      const uint32_t last = batch.items[batch.count - 1].key.expert.value;
+      return batch.count == 1
+                 ? Name(encoded, batch.items[0].key)
+                 : Annotate(encoded, absl::StrCat("layer ", batch.items[0].key.layer.value,
+                                                  " experts up to ", last));
+    }
+    for (Item& item : std::span(batch.items).first(batch.count)) item.crc32c = Crc32c(item.blob);
     return absl::OkStatus();
   }
 
@@ -124,48 +147,65 @@ class ExpertsWriting {
     const ExpertLayout& layout = plan_.layouts[layer.value];
     const uint64_t values = uint64_t{layout.hidden} * layout.width * 3;
     // Source values, rotated targets and errors, all fp32, and the blob.
-    const uint64_t fitting = 2 * kBatchBytesMax / (values * 12 + layout.blob_bytes());
-    const uint64_t wanted = kExpertsInFlightMin + team_.worker_count() / kWorkersPerExpert;
-    const auto in_flight = static_cast<uint32_t>(std::clamp<uint64_t>(fitting, 1, wanted));
-    std::vector<Item> items(in_flight);
+    const uint64_t fitting =
+        std::max<uint64_t>(1, 2 * kBatchBytesMax / (values * 12 + layout.blob_bytes()));
+    const uint64_t wanted = plan_.device != nullptr
+                                ? kExpertsPerDeviceCall * kDeviceCallsInFlight
+                                : kExpertsInFlightMin + team_.worker_count() / kWorkersPerExpert;
+    const auto experts = static_cast<uint32_t>(std::min(fitting, wanted));
+    const uint32_t in_flight =
+        plan_.device != nullptr ? std::min(experts, kDeviceCallsInFlight) : experts;
+    std::vector<Batch> batches(in_flight);
+    for (Batch& batch : batches) batch.items.resize(experts / in_flight);
     absl::Status failed;  // touched by the serial stages only, which the pipeline orders
     uint32_t next = 0;
-    const auto read = [&](tbb::flow_control& flow) -> Item* {
+    uint32_t next_batch = 0;
+    const auto read = [&](tbb::flow_control& flow) -> Batch* {
       if (next == plan_.expert_count || stop_.load(std::memory_order_relaxed)) {
         flow.stop();
         return nullptr;
       }
-      Item& item = items[next % in_flight];
-      item.key = {layer, ExpertId(next++)};
-      item.status = plan_.read(item.key, item.source);
-      if (item.status.ok() && plan_.feedback) {
-        absl::StatusOr<XtExpertFeedback> feedback = plan_.feedback(item.key);
-        item.status = Name(feedback.status(), item.key);
-        if (feedback.ok()) item.feedback = *std::move(feedback);
+      Batch& batch = batches[next_batch++ % in_flight];
+      batch.count = std::min<size_t>(batch.items.size(), plan_.expert_count - next);
+      for (Item& item : std::span(batch.items).first(batch.count)) {
+        Read({layer, ExpertId(next++)}, item);
       }
-      return &item;
+      return &batch;
     };
-    const auto encode = [&](Item* item) -> Item* {
-      if (item->status.ok()) item->status = EncodeItem(layout, *item);
-      return item;
+    const auto encode = [&](Batch* batch) -> Batch* {
+      batch->status = EncodeBatch(layout, *batch);
+      return batch;
     };
-    const auto take = [&](Item* item) {
+    const auto take = [&](Batch* batch) {
       if (!failed.ok()) return;
-      failed = TakeEncoded(*item);
+      failed = batch->status;
+      for (size_t i = 0; i < batch->count && failed.ok(); ++i) {
+        failed = TakeEncoded(batch->items[i]);
+      }
       if (!failed.ok()) stop_.store(true, std::memory_order_relaxed);
     };
     try {
       tbb::task_arena arena(static_cast<int>(team_.worker_count()));
       arena.execute([&] {
         tbb::parallel_pipeline(
-            in_flight, tbb::make_filter<void, Item*>(tbb::filter_mode::serial_in_order, read) &
-                           tbb::make_filter<Item*, Item*>(tbb::filter_mode::parallel, encode) &
-                           tbb::make_filter<Item*, void>(tbb::filter_mode::serial_in_order, take));
+            in_flight, tbb::make_filter<void, Batch*>(tbb::filter_mode::serial_in_order, read) &
+                           tbb::make_filter<Batch*, Batch*>(tbb::filter_mode::parallel, encode) &
+                           tbb::make_filter<Batch*, void>(tbb::filter_mode::serial_in_order, take));
       });
     } catch (const std::exception& e) {
       return absl::InternalError(absl::StrCat("encoding experts: ", e.what()));
     }
     return failed;
+  }
+
+  // Fills the item's source and feedback, or its status.
+  void Read(ExpertKey key, Item& item) const {
+    item.key = key;
+    item.status = plan_.read(key, item.source);
+    if (!item.status.ok() || !plan_.feedback) return;
+    absl::StatusOr<XtExpertFeedback> feedback = plan_.feedback(key);
+    item.status = Name(feedback.status(), key);
+    if (feedback.ok()) item.feedback = *std::move(feedback);
   }
 
   const ExpertWritePlan& plan_;

@@ -14,6 +14,7 @@
 #include "pack/convert/expert_repack.h"
 #include "pack/format/expert_layout.h"
 #include "pack/format/manifest.h"
+#include "pack/quant/xt_device.h"
 #include "pack/quant/xt_feedback.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/worker_team.h"
@@ -44,6 +45,7 @@ struct ExpertWritePlan {
   // For XT layers, in order, on one thread at a time; empty: no feedback.
   std::function<absl::StatusOr<XtExpertFeedback>(ExpertKey)> feedback;
   BuildProgressFn progress;
+  XtMatrixDevice* device = nullptr;  // encodes what it takes, if any; outlives the call
 };
 
 struct ExpertWriteResult {

@@ -76,7 +76,8 @@ absl::StatusOr<ExpertWriteResult> EncodeExperts(const Pack& pack, const Requanti
   ExpertWritePlan plan = {.dir = dir,
                           .expert_count = pack.experts.expert_count(),
                           .feedback = options.feedback,
-                          .progress = progress};
+                          .progress = progress,
+                          .device = options.device};
   HEARTH_ASSIGN_OR_RETURN(plan.layouts, LayoutsFor(pack, options.experts));
   plan.read = [&pack](ExpertKey key, SourceExpert& into) -> absl::Status {
     const ExpertLayout& layout = pack.experts.layout(key.layer);

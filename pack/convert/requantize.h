@@ -24,6 +24,7 @@ struct RequantizeOptions {
   IfExists if_exists = IfExists::kRefuse;
   uint32_t worker_count = 0;  // 0: one per hardware thread, at most 32
   std::string made_by = "hearth";
+  XtMatrixDevice* device = nullptr;  // encodes what it takes, if any; outlives the call
 };
 
 // InvalidArgument when the pack's experts cannot get the format: XT is not encoded again.

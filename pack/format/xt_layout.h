@@ -47,6 +47,8 @@ struct XtShape {
   uint64_t code_bytes() const { return chunk_bytes() * band_count() * block_count(); }
   uint64_t scale_offset_bytes() const { return code_bytes(); }  // a multiple of 64
   uint64_t bytes() const { return AlignUp(code_bytes() + uint64_t{band_count()} * 32, 64); }
+
+  bool operator==(const XtShape&) const = default;
 };
 
 // XT weights stand in a rotated space, and activations are rotated into it before they are

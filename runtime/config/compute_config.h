@@ -35,7 +35,7 @@ struct ComputeConfig {
   template <class Visitor>
   void Visit(Visitor&& v) {
     v("arithmetic", arithmetic, "fp32 for checking, or int8 activations");
-    v("cpu_isa", cpu_isa, "the answer is the same");
+    v("cpu_isa", cpu_isa, "same answer");
     v("threads", threads, "workers, 0 = one per core", {.minimum = 0, .maximum = 1024});
     v("cpus", cpus, "one worker on each instead, as 0-3,8", {.metavar = "LIST"});
     v("prompt_chunk_tokens", prompt_chunk_tokens, "tokens read at once",

@@ -1,5 +1,6 @@
 // hearth pack requantize: a pack with its experts in another format, XT with error feedback from
 // what the model's experts read while it runs over texts.
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@
 #include "tools/hearth/model_session.h"
 #include "tools/hearth/progress.h"
 #include "tools/hearth/stage_progress.h"
+#include "tools/hearth/xt_gpu_device.h"
 
 namespace hearth::cli {
 namespace {
@@ -31,9 +33,15 @@ constexpr uint64_t kTextBytesMax = 64_MiB;
 constexpr uint32_t kSequenceTokens = 2048;  // a text is read in pieces of that many
 
 enum class FeedbackChoice { kOn, kOff };
+enum class EncoderChoice { kAuto, kCpu, kGpu };
 
 constexpr std::array<EnumEntry<FeedbackChoice>, 2> EnumEntriesOf(FeedbackChoice) {
   return {{{FeedbackChoice::kOn, "on"}, {FeedbackChoice::kOff, "off"}}};
+}
+
+constexpr std::array<EnumEntry<EncoderChoice>, 3> EnumEntriesOf(EncoderChoice) {
+  return {
+      {{EncoderChoice::kAuto, "auto"}, {EncoderChoice::kCpu, "cpu"}, {EncoderChoice::kGpu, "gpu"}}};
 }
 
 struct RequantizeConfig {
@@ -45,6 +53,7 @@ struct RequantizeConfig {
   float damping = 0.01f;
   uint32_t calibrate_tokens_max = 65536;
   bool force = false;
+  EncoderChoice encoder = EncoderChoice::kAuto;
   uint32_t workers = 0;
 
   template <class Visitor>
@@ -61,6 +70,7 @@ struct RequantizeConfig {
       {.minimum = 1e-6, .maximum = 1});
     v("calibrate_tokens_max", calibrate_tokens_max, "tokens to read, shared among the texts",
       {.minimum = 256, .maximum = 16'777'216});
+    v("encoder", encoder, "XT: where to encode, same bytes; auto: a GPU if there is one");
     v("force", force, "replace a pack that is there already");
     v("workers", workers, "threads; 0: one per processor", {.minimum = 0, .maximum = kWorkersMax});
   }
@@ -81,6 +91,9 @@ struct RequantizeConfig {
     if (!wants && !calibrate.empty()) {
       return absl::InvalidArgumentError(
           "calibrate: has no effect without XT experts and --feedback on");
+    }
+    if (target.choice != ExpertChoice::kXt && given.Has("encoder")) {
+      return absl::InvalidArgumentError("encoder: has no effect without XT experts");
     }
     if (!wants && given.Has("damping")) {
       return absl::InvalidArgumentError("damping: has no effect without feedback");
@@ -142,6 +155,32 @@ absl::StatusOr<std::unique_ptr<ExpertMoments>> Calibrate(const RequantizeConfig&
   return moments;
 }
 
+// The GPU to encode on; null where `auto` finds none, or none of use.
+absl::StatusOr<std::unique_ptr<XtGpuDevice>> OpenDevice(const RequantizeConfig& config,
+                                                        const Pack& pack,
+                                                        const ExpertTarget& target,
+                                                        const CommandIo& io) {
+  const bool must = config.encoder == EncoderChoice::kGpu;
+  absl::StatusOr<std::unique_ptr<XtGpuDevice>> device = XtGpuDevice::Create();
+  if (!device.ok()) {
+    if (must) return Annotate(device.status(), "encoder");
+    return nullptr;
+  }
+  const ExpertLayout& found = pack.experts.layout(LayerId(0));
+  HEARTH_ASSIGN_OR_RETURN(const ExpertLayout layout,
+                          LayoutFor(target, found.format, found.hidden, found.width));
+  const bool takes_any = std::any_of(kProjections.begin(), kProjections.end(), [&](Projection p) {
+    return (*device)->Takes(layout.xt_shape(p));
+  });
+  if (!takes_any && must) {
+    return absl::InvalidArgumentError(
+        "encoder: gpu: the experts of this model are too small for it; leave it at auto");
+  }
+  if (!takes_any) return nullptr;
+  io.talk << "encoding on " << (*device)->gpu().name << "\n";
+  return device;
+}
+
 std::string ReportText(const RequantizeConfig& config, const BuildReport& r,
                        const std::string& note, double seconds) {
   return absl::StrCat(
@@ -185,6 +224,11 @@ absl::Status Run(const RequantizeConfig& config, const CommandIo& io) {
     HEARTH_ASSIGN_OR_RETURN(moments, Calibrate(config, session, io));
     options.feedback = [&moments](ExpertKey key) { return moments->FeedbackOf(key); };
     options.feedback_note = absl::StrCat("with feedback from ", moments->row_count(), " tokens");
+  }
+  std::unique_ptr<XtGpuDevice> device;
+  if (target.choice == ExpertChoice::kXt && config.encoder != EncoderChoice::kCpu) {
+    HEARTH_ASSIGN_OR_RETURN(device, OpenDevice(config, pack, target, io));
+    options.device = device.get();
   }
   absl::StatusOr<BuildReport> report = absl::UnknownError("not run");
   {
