@@ -42,7 +42,7 @@ struct ExpertGateUpArgs {
   // Weights that the caller uses next, or null: the kernel asks for their first KiBs while it reads
   // its last bands. Results do not depend on it; it may be any address.
   const std::byte* read_ahead = nullptr;
-  XtRows xt;  // kXt reads this instead
+  XtRows xt{};  // kXt reads this instead
 };
 
 // y[t][n] = down_n . h_t for bands [band_begin, band_end) of the hidden size.
@@ -58,7 +58,7 @@ struct ExpertDownArgs {
   uint32_t band_begin = 0;
   uint32_t band_end = 0;
   const std::byte* read_ahead = nullptr;  // as above
-  XtRows ht;                              // kXt reads this instead: h rotated and quantised
+  XtRows ht{};                            // kXt reads this instead: h rotated and quantised
 };
 
 // Reference arithmetic: a blob of any format decoded to the kF32 layout of the same shape. NVFP4:

@@ -9,7 +9,6 @@
 namespace hearth {
 namespace {
 
-
 const char* ProjectionName(Projection p) {
   return p == Projection::kGate ? "gate_proj" : (p == Projection::kUp ? "up_proj" : "down_proj");
 }
