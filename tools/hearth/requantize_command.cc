@@ -70,7 +70,7 @@ struct RequantizeConfig {
       {.minimum = 1e-6, .maximum = 1});
     v("calibrate_tokens_max", calibrate_tokens_max, "tokens to read, shared among the texts",
       {.minimum = 256, .maximum = 16'777'216});
-    v("encoder", encoder, "XT: where to encode, same bytes; auto: a GPU if there is one");
+    v("encoder", encoder, "XT: where, same bytes; auto: a GPU if there is one");
     v("force", force, "replace a pack that is there already");
     v("workers", workers, "threads; 0: one per processor", {.minimum = 0, .maximum = kWorkersMax});
   }

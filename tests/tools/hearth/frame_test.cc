@@ -189,7 +189,7 @@ TEST(Frame, ResultsThatCannotBeWrittenAreAFailure) {
 }
 
 void ExpectFitsAScreen(const std::string& page) {
-  EXPECT_LE(std::ranges::count(page, '\n'), 25) << page;
+  EXPECT_LE(std::ranges::count(page, '\n'), 28) << page;
   std::istringstream lines(page);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
 }
