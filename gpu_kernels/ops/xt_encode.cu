@@ -14,8 +14,6 @@
 namespace hearth {
 namespace {
 
-// Units of the mean error at each rate, as pack/quant/xt_trellis.cc has them.
-constexpr float kUnitsPerMeanError[] = {0, 0, 16, 8, 4};
 constexpr uint32_t kRowsPerWarp = 4;
 
 struct BlockArgs {
@@ -363,7 +361,7 @@ class CudaXtEncoder final : public XtGpuEncoder {
                            .stream_count = matrices * shape_.group_count() * kXtLaneCount,
                            .group_count = shape_.group_count(),
                            .band_count = shape_.band_count(),
-                           .units = UnitsPerSquareLevel()};
+                           .units = XtUnitsPerSquareLevel(XtCodeOf(shape_.bits))};
     for (uint32_t p = 0; p < 8; ++p) {
       std::copy_n(tables_.dropped_hash[p].begin(), 16, search.dropped_hash[p]);
       std::copy_n(tables_.lane_hash[p].begin(), 16, search.lane_hash[p]);
@@ -385,13 +383,6 @@ class CudaXtEncoder final : public XtGpuEncoder {
     return CudaStatus(cudaGetLastError(), "launch of the XT symbols");
   }
 
-  float UnitsPerSquareLevel() const {
-    const XtCode& code = XtCodeOf(shape_.bits);
-    const float mean_error =
-        code.level_deviation * code.level_deviation / static_cast<float>(1u << (2 * code.bits));
-    return kUnitsPerMeanError[code.bits] / mean_error;
-  }
-
   const XtShape shape_;
   const uint32_t matrices_max_;
   UniqueStream stream_;
@@ -409,10 +400,10 @@ absl::StatusOr<std::unique_ptr<XtGpuEncoder>> XtGpuEncoder::Create(const GpuInfo
                                                                    uint32_t matrices_max) {
   const uint32_t steps_least =
       shape.band_count() / std::max(1u, shape.group_count()) * kXtStepsPerChunk;
-  if (steps_least < kXtGpuStepsMin || shape.cols % kXtBlockCols != 0 || matrices_max == 0) {
+  if (steps_least < kXtShortSteps || shape.cols % kXtBlockCols != 0 || matrices_max == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "XT matrices of (", shape.rows, ", ", shape.cols, "): the GPU encoder takes streams of ",
-        kXtGpuStepsMin, " steps or more, these have ", steps_least, "; encode them on the CPU"));
+        kXtShortSteps, " steps or more, these have ", steps_least, "; encode them on the CPU"));
   }
   HEARTH_ASSIGN_OR_RETURN(const XtGpuTables tables, MakeXtGpuTables(XtCodeOf(shape.bits)));
   HEARTH_ASSIGN_OR_RETURN(UniqueStream stream, UniqueStream::Create(gpu.id));

@@ -25,7 +25,6 @@
 
 namespace hearth {
 
-inline constexpr uint32_t kXtGpuStepsMin = 160;  // shorter streams need the CPU's extra turns
 inline constexpr uint32_t kXtGpuStepsMax = kXtGroupBandsMax * kXtStepsPerChunk;
 inline constexpr uint32_t kXtGpuAgesMax = 8;
 

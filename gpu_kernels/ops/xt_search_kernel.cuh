@@ -6,16 +6,13 @@
 #include <cstdint>
 
 #include "gpu_kernels/ops/xt_encode.h"
+#include "pack/format/xt_search.h"
 
 namespace hearth {
 
-// As pack/quant/xt_trellis.h has them.
-inline constexpr uint32_t kXtGpuErrorMax = 0x3FFF;
-inline constexpr uint32_t kXtGpuMetricMax = 0xBFF0;
-inline constexpr uint32_t kXtGpuWrapSteps = 128;  // on either side of the wrap
 // Of one run, for which ways back are kept.
 inline constexpr uint32_t kXtGpuRunSteps =
-    kXtGpuStepsMax > 2 * kXtGpuWrapSteps ? kXtGpuStepsMax : 2 * kXtGpuWrapSteps;
+    kXtGpuStepsMax > 2 * kXtWrapSteps ? kXtGpuStepsMax : 2 * kXtWrapSteps;
 
 template <int kBits>
 struct XtTrellisShape;
@@ -97,7 +94,7 @@ struct XtSearch {
     const float difference = targets[at] - __ldg(args.level + phase * 256 + threadIdx.x);
     const float square = __fmul_rn(difference, difference);
     const float scaled = fminf(__fadd_rn(__fmul_rn(__fsub_rn(square, least[at]), units), 0.5f),
-                               static_cast<float>(kXtGpuErrorMax >> kBits));
+                               static_cast<float>(kXtErrorMax >> kBits));
     shared.errors[buffer][threadIdx.x] =
         static_cast<uint16_t>(static_cast<uint32_t>(static_cast<int32_t>(scaled)) << kBits);
   }
@@ -171,7 +168,7 @@ struct XtSearch {
     for (uint32_t row = threadIdx.x; row < kRows; row += Shape::kThreads) {
       uint32_t best[8];
 #pragma unroll
-      for (uint32_t w = 0; w < 8; ++w) best[w] = kXtGpuMetricMax * 0x00010001u;
+      for (uint32_t w = 0; w < 8; ++w) best[w] = kXtMetricMax * 0x00010001u;
       const uint32_t row_hash = shared.row_hash[phase * kRows + row];
 #pragma unroll
       for (uint32_t d = 0; d < kBranches; ++d) {
@@ -209,7 +206,7 @@ struct XtSearch {
 
   // `start` is the state before the first step, or kStates for any.
   __device__ void Forward(uint32_t begin, uint32_t steps, uint32_t start, float units) {
-    const uint32_t fill = start == kStates ? 0 : kXtGpuMetricMax * 0x00010001u;
+    const uint32_t fill = start == kStates ? 0 : kXtMetricMax * 0x00010001u;
     uint32_t* const words = reinterpret_cast<uint32_t*>(shared.metrics[newest]);
     for (uint32_t i = threadIdx.x; i < kStates / 2; i += Shape::kThreads) words[i] = fill;
     FillErrors(At(begin, 0), 0, units);
@@ -264,9 +261,9 @@ struct XtSearch {
   }
 
   __device__ void Encode(uint8_t* symbols) {
-    Forward(count - kXtGpuWrapSteps, 2 * kXtGpuWrapSteps, kStates, args.units);
+    Forward(count - kXtWrapSteps, 2 * kXtWrapSteps, kStates, args.units);
     const uint32_t best = BestState();
-    const uint32_t wrap = TraceBack(2 * kXtGpuWrapSteps, kXtGpuWrapSteps, best, nullptr);
+    const uint32_t wrap = TraceBack(2 * kXtWrapSteps, kXtWrapSteps, best, nullptr);
     for (float units = args.units;; units = units > 1e-3f ? units / 4 : 0) {
       Forward(0, count, wrap, units);
       if (TraceBack(count, 0, wrap, shared.symbols) == wrap || units == 0) break;

@@ -10,18 +10,9 @@
 namespace hearth {
 namespace {
 
-// Steps on either side of the wrap that decide the state there: as many as the circle has, up to
-// these. Survivors of a code near the limit merge late: 48 steps cost 1% more error than 128, and
-// 200 save another 0.4%.
-constexpr uint32_t kWrapStepsMost = 128;
-// Below this many steps the state at the wrap is worth more than one guess.
-constexpr uint32_t kShortSteps = 160;
 constexpr uint32_t kShortTurnsMax = 2;
 constexpr uint32_t kShortWrapSteps = 24;  // the turns make up for a poor guess
-// Units of the error that the best code of a rate makes on average (sigma^2 / 4^bits): as fine as
-// the u16 metrics of its states can span.
-constexpr std::array<float, 5> kUnitsPerMeanError = {0, 0, 16, 8, 4};
-constexpr uint32_t kMetricAlign = 32;  // values of one cache line
+constexpr uint32_t kMetricAlign = 32;     // values of one cache line
 
 // The least element of each coset of the span of hash_of_lane[0 .. lanes).
 std::vector<uint8_t> CosetHeads(const XtTrellis::Phase& phase, uint32_t lanes) {
@@ -155,9 +146,7 @@ XtTrellis::XtTrellis(const XtCode& xt_code) : code(xt_code) {
     }
     phases.push_back(std::move(phase));
   }
-  const float mean_error =
-      code.level_deviation * code.level_deviation / static_cast<float>(1u << (2 * code.bits));
-  units_per_square_level = kUnitsPerMeanError[code.bits] / mean_error;
+  units_per_square_level = XtUnitsPerSquareLevel(code);
 }
 
 uint32_t XtTrellis::StateAt(std::span<const uint8_t> symbols, uint32_t at) const {
@@ -191,7 +180,7 @@ uint64_t XtErrorUnits(const XtTrellis& trellis, float target, float level) {
 XtStreamEncoder::XtStreamEncoder(const XtTrellis& trellis, uint32_t steps_max, XtIsa isa)
     : trellis_(trellis), isa_(isa) {
   HEARTH_CHECK(XtIsaRuns(isa));
-  const uint32_t run_max = std::max(steps_max, 2 * kWrapStepsMost);
+  const uint32_t run_max = std::max(steps_max, 2 * kXtWrapSteps);
   for (std::vector<uint16_t>& m : metrics_) m.resize(trellis.state_count() + kMetricAlign);
   back_.resize(size_t{run_max} * trellis.back_word_count());
   run_symbols_.resize(run_max);
@@ -247,7 +236,7 @@ uint32_t XtStreamEncoder::FindWrapState(std::span<const float> targets) {
   const auto count = static_cast<uint32_t>(targets.size());
   std::fill(metrics_[newest_].begin(), metrics_[newest_].end(), uint16_t{0});
   floor_ = 0;
-  const uint32_t side = count < kShortSteps ? kShortWrapSteps : std::min(count, kWrapStepsMost);
+  const uint32_t side = count < kXtShortSteps ? kShortWrapSteps : std::min(count, kXtWrapSteps);
   const uint32_t turns = (side + count - 1) / count;
   const Run run = {.begin = turns * count - side, .steps = 2 * side};
   Forward(targets, run, trellis_.units_per_square_level);
@@ -292,7 +281,7 @@ XtStreamResult XtStreamEncoder::Encode(std::span<const float> targets, std::span
   EncodeFrom(targets, 0, FindWrapState(targets), symbols);
   trellis_.Levels(symbols, levels);
   XtStreamResult best = Measure(targets, levels);
-  if (count >= kShortSteps) return best;
+  if (count >= kXtShortSteps) return best;
   // Hold the state opposite to the last one held, and free the rest: an error that the first guess
   // of the wrap forced can move away.
   const std::span<uint8_t> trial = std::span(trial_).first(count);

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "pack/format/xt_code.h"
+#include "pack/format/xt_search.h"
 
 namespace hearth {
 
@@ -29,8 +30,6 @@ enum class XtIsa { kScalar, kAvx2, kAvx512 };
 bool XtIsaRuns(XtIsa isa);  // on this processor
 XtIsa BestXtIsa();
 
-inline constexpr uint32_t kXtErrorMax = 0x3FFF;   // of one step, with its low bits
-inline constexpr uint16_t kXtMetricMax = 0xBFF0;  // a metric that stands for no way at all
 inline constexpr uint32_t kXtBranchesMax = 16;
 inline constexpr uint32_t kXtLanesMax = 32;  // groups that a kernel takes at once
 inline constexpr uint32_t kXtFieldsPerBackWord = 4;

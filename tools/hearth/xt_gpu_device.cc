@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "pack/format/xt_search.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -32,8 +33,7 @@ absl::StatusOr<std::unique_ptr<XtGpuDevice>> XtGpuDevice::Create() {
 }
 
 bool XtGpuDevice::Takes(const XtShape& shape) const {
-  return shape.band_count() / std::max(1u, shape.group_count()) * kXtStepsPerChunk >=
-         kXtGpuStepsMin;
+  return shape.band_count() / std::max(1u, shape.group_count()) * kXtStepsPerChunk >= kXtShortSteps;
 }
 
 absl::Status XtGpuDevice::Encode(const XtShape& shape, std::span<const Job> jobs) {
