@@ -3,11 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "cache/policy/traffic.h"
 #include "pack/format/expert_layout.h"
 #include "runtime/base/ids.h"
 
@@ -42,7 +46,29 @@ class ExpertLease {
   std::span<const std::byte> bytes_;
 };
 
-// Thread-safe. Outlives its leases.
+// Where experts arrive that had to be read first.
+class ArrivalSink {
+ public:
+  virtual ~ArrivalSink() = default;
+  // Once for each index given to Fetch(), in any order, from any thread, possibly before Fetch()
+  // returns. An error names path, layer and expert.
+  virtual void OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) = 0;
+};
+
+// Running totals of a RAM tier. Bytes count blobs with their padding, as read.
+struct StoreStats {
+  uint64_t capacity_bytes = 0;  // of RAM for experts, landing blocks included
+  uint64_t resident_count = 0;  // experts in RAM now
+  uint64_t read_count = 0;      // experts read since the store was made, the first fill included
+  uint64_t read_bytes = 0;
+  uint64_t lookahead_read_count = 0;  // of read_count: by router lookahead
+  uint64_t lookahead_used_count = 0;  // of those: asked for while still there
+  uint64_t exchange_count = 0;        // blocks whose bytes came back from VRAM
+  uint64_t major_fault_count = 0;     // mapped tier: page faults that had to read
+  int64_t read_busy_ns = 0;           // time with at least one read in flight
+};
+
+// Thread-safe unless a function says otherwise. Outlives its leases.
 class ExpertStore {
  public:
   virtual ~ExpertStore() = default;
@@ -52,7 +78,38 @@ class ExpertStore {
   // The memory node, counted from 0, that is closest to the blob of `key`.
   virtual uint32_t NodeOf(ExpertKey) const { return 0; }
   // The blob of `key`, layout(key.layer).blob_bytes() long, 64-byte aligned.
+  // Reads it first where it has to, and waits for that.
   virtual absl::StatusOr<ExpertLease> Acquire(ExpertKey key) = 0;
+
+  // The blob where it is in RAM already, else nothing: never reads, never waits.
+  virtual std::optional<ExpertLease> TryAcquire(ExpertKey key) {
+    absl::StatusOr<ExpertLease> lease = Acquire(key);
+    if (!lease.ok()) return std::nullopt;
+    return *std::move(lease);
+  }
+  // Starts reading experts of a layer (at most expert_count() of them, distinct) and returns; each
+  // goes to `sink`, which lives until all have arrived. An expert that is being read already is
+  // read once. Every read ends: a drive that does not answer is an error after a bounded time.
+  virtual void Fetch(LayerId layer, std::span<const ExpertId> experts, ArrivalSink& sink) {
+    for (uint32_t i = 0; i < experts.size(); ++i) sink.OnArrival(i, Acquire({layer, experts[i]}));
+  }
+  // These may be asked for soon: they are read while the drive has nothing else to do, or not.
+  virtual void LookAhead(LayerId, std::span<const ExpertId>) {}
+
+  // What the passes use and how far time went: what RAM should hold. From one thread.
+  virtual void Observe(const LayerTraffic&) {}
+  virtual void EndWindow(uint32_t /*token_count*/) {}
+  // Sightings of a layer's experts, (expert_count()), from a profile or saved state.
+  virtual void Seed(LayerId, std::span<const float> /*sightings*/) {}
+  // VRAM now holds `in` and has given `out` up (invalid layer: nothing), whose bytes are
+  // `out_bytes` (the blob, valid during the call): RAM that need not hold `in` any more may take
+  // `out` instead.
+  virtual void Exchange(ExpertKey /*in*/, ExpertKey /*out*/,
+                        std::span<const std::byte> /*out_bytes*/) {}
+
+  virtual StoreStats stats() const { return {}; }
+  // One line for each fallback or warning, with the remedy; may grow over time.
+  virtual std::vector<std::string> notes() const { return {}; }
 
  protected:
   ExpertLease MakeLease(uint64_t ticket, std::span<const std::byte> bytes) {

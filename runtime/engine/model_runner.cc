@@ -60,7 +60,6 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
       r->pool_, ExpertPool::Create({.store = *r->store_, .kernels = kernels, .team = team},
                                    {.rows_max = rows_max, .ranks = moe.experts_per_token}));
   r->plan_.Reserve(rows_max, moe.experts_per_token, moe.expert_count);
-  r->residency_.assign(moe.expert_count, Residency::kRam);
   HEARTH_ASSIGN_OR_RETURN(r->expert_output_,
                           AnonymousMapping::Create(uint64_t{rows_max} * moe.experts_per_token *
                                                    r->geometry().hidden * sizeof(float)));
@@ -70,11 +69,11 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
 absl::Status ModelRunner::RunLayer(LayerId layer) {
   HEARTH_ASSIGN_OR_RETURN(const Routes routes, backend_->FirstHalf(layer));
   if (observer_ != nullptr) observer_->OnRoutes(layer, routes);
-  PlanWindow({.expert = routes.expert,
-              .rows = routes.rows,
-              .ranks = routes.ranks,
-              .residency = residency_},
-             plan_);
+  GroupRoutes({.expert = routes.expert,
+               .rows = routes.rows,
+               .ranks = routes.ranks,
+               .expert_count = geometry().moe.expert_count},
+              plan_);
   const ExpertInput input = backend_->expert_input();
   const std::span<float> output(reinterpret_cast<float*>(expert_output_.data().data()),
                                 expert_output_.data().size() / sizeof(float));

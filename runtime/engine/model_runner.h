@@ -107,7 +107,6 @@ class ModelRunner {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ExpertPool> pool_;
   WindowPlan plan_;
-  std::vector<Residency> residency_;  // of the layer at hand
   AnonymousMapping expert_output_{*AnonymousMapping::Create(0)};
   PassObserver* observer_ = nullptr;
   PassBytes bytes_;

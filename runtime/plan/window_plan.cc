@@ -5,21 +5,6 @@
 #include "runtime/base/check.h"
 
 namespace hearth {
-namespace {
-
-Service ServiceFor(Residency residency) {
-  switch (residency) {
-    case Residency::kVram:
-      return Service::kVram;
-    case Residency::kRam:
-      return Service::kCpu;
-    case Residency::kNvme:
-      return Service::kSsd;
-  }
-  HEARTH_CHECK(false);
-}
-
-}  // namespace
 
 void WindowPlan::Reserve(uint32_t rows_max, uint32_t ranks, uint32_t expert_count) {
   const size_t entry_count = size_t{rows_max} * ranks;
@@ -28,14 +13,14 @@ void WindowPlan::Reserve(uint32_t rows_max, uint32_t ranks, uint32_t expert_coun
   counts.reserve(expert_count);
 }
 
-void PlanWindow(const PlanInput& input, WindowPlan& plan) {
+void GroupRoutes(const RouteInput& input, WindowPlan& plan) {
   const size_t entry_count = size_t{input.rows} * input.ranks;
   HEARTH_CHECK(input.expert.size() == entry_count);
   plan.experts.clear();
   plan.entries.resize(entry_count);
-  plan.counts.assign(input.residency.size(), 0);
+  plan.counts.assign(input.expert_count, 0);
   for (const uint32_t expert : input.expert) {
-    HEARTH_CHECK(expert < input.residency.size());
+    HEARTH_CHECK(expert < input.expert_count);
     ++plan.counts[expert];
   }
   uint32_t first = 0;
@@ -43,7 +28,7 @@ void PlanWindow(const PlanInput& input, WindowPlan& plan) {
     const uint32_t count = plan.counts[e];
     if (count == 0) continue;
     plan.experts.push_back({.expert = ExpertId(e),
-                            .service = ServiceFor(input.residency[e]),
+                            .service = Service::kCpu,
                             .entry_begin = first,
                             .entry_count = count});
     plan.counts[e] = first;  // from here on: where the next entry of this expert goes

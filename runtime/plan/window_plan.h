@@ -42,14 +42,15 @@ struct WindowPlan {
   void Reserve(uint32_t rows_max, uint32_t ranks, uint32_t expert_count);
 };
 
-struct PlanInput {
-  std::span<const uint32_t> expert;  // (rows, ranks), each below residency.size()
+struct RouteInput {
+  std::span<const uint32_t> expert;  // (rows, ranks), each below expert_count
   uint32_t rows = 0;
   uint32_t ranks = 0;
-  std::span<const Residency> residency;  // (expert_count) of this layer
+  uint32_t expert_count = 0;
 };
 
-// Each distinct expert appears once, each route entry once.
-void PlanWindow(const PlanInput& input, WindowPlan& plan);
+// Groups a layer's routes: each distinct expert appears once, each route entry once; services are
+// kCpu.
+void GroupRoutes(const RouteInput& input, WindowPlan& plan);
 
 }  // namespace hearth

@@ -102,8 +102,7 @@ void MakePlan(Prng& prng, uint32_t rows, uint32_t distinct, uint32_t expert_coun
       routes.push_back(pool[(row * (distinct - ranks) / std::max(rows - 1, 1u) + rank) % distinct]);
     }
   }
-  const std::vector<Residency> residency(expert_count, Residency::kRam);
-  PlanWindow({.expert = routes, .rows = rows, .ranks = ranks, .residency = residency}, plan);
+  GroupRoutes({.expert = routes, .rows = rows, .ranks = ranks, .expert_count = expert_count}, plan);
 }
 
 double ReadRate(WorkerTeam& team, std::span<const std::byte> memory, Clock& clock) {

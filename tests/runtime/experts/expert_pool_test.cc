@@ -67,8 +67,7 @@ struct Rows {  // activations, their quantised form and routes
                                    .q = q.data(),
                                    .scale = scale.data(),
                                    .sum16 = sum16.data()});
-    const std::vector<Residency> residency(experts, Residency::kRam);
-    PlanWindow({.expert = routes, .rows = rows, .ranks = kRanks, .residency = residency}, plan);
+    GroupRoutes({.expert = routes, .rows = rows, .ranks = kRanks, .expert_count = experts}, plan);
     hidden_ = hidden;
   }
   ExpertRows Input(bool reference) const {
@@ -160,8 +159,9 @@ TEST(ExpertPool, TeamAndCompanyDoNotChangeABit) {
     Rows alone = rows;
     alone.count = 1;
     const std::span<const uint32_t> routes = std::span(rows.routes).subspan(r * kRanks, kRanks);
-    const std::vector<Residency> residency(tiny.options().expert_count, Residency::kRam);
-    PlanWindow({.expert = routes, .rows = 1, .ranks = kRanks, .residency = residency}, alone.plan);
+    GroupRoutes(
+        {.expert = routes, .rows = 1, .ranks = kRanks, .expert_count = tiny.options().expert_count},
+        alone.plan);
     ExpertRows input{.x = rows.x.data() + size_t{r} * hidden, .rows = 1};
     input.quantized = rows.Input(false).quantized.Slice(r, 1);
     std::vector<float> output(kRanks * hidden);

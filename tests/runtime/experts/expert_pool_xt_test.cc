@@ -56,8 +56,7 @@ struct Rows {
       routes[r * kRanks + 1] =
           (routes[r * kRanks] + 1 + static_cast<uint32_t>(prng.Below(kExperts - 1))) % kExperts;
     }
-    const std::vector<Residency> residency(kExperts, Residency::kRam);
-    PlanWindow({.expert = routes, .rows = count, .ranks = kRanks, .residency = residency}, plan);
+    GroupRoutes({.expert = routes, .rows = count, .ranks = kRanks, .expert_count = kExperts}, plan);
   }
   ExpertRows Input(bool reference) const {
     // The pool rotates x itself; quantised rows only say that arithmetic is fast.

@@ -14,9 +14,8 @@ namespace {
 
 TEST(WindowPlan, GroupsEntriesByExpertAndKeepsRowOrder) {
   const std::vector<uint32_t> routes = {5, 1, 1, 7, 5, 7};  // three rows, two ranks
-  const std::vector<Residency> residency(8, Residency::kRam);
   WindowPlan plan;
-  PlanWindow({.expert = routes, .rows = 3, .ranks = 2, .residency = residency}, plan);
+  GroupRoutes({.expert = routes, .rows = 3, .ranks = 2, .expert_count = 8}, plan);
   ASSERT_EQ(plan.experts.size(), 3u);
   EXPECT_EQ(plan.experts[0].expert, ExpertId(1));
   EXPECT_EQ(plan.experts[0].entry_count, 2u);
@@ -24,16 +23,6 @@ TEST(WindowPlan, GroupsEntriesByExpertAndKeepsRowOrder) {
   EXPECT_EQ(plan.entries[0].rank, 1u);
   EXPECT_EQ(plan.entries[1].row, 1u);
   EXPECT_EQ(plan.entries[1].rank, 0u);
-}
-
-TEST(WindowPlan, ServiceFollowsResidency) {
-  const std::vector<uint32_t> routes = {0, 1, 2};
-  const std::vector<Residency> residency = {Residency::kVram, Residency::kRam, Residency::kNvme};
-  WindowPlan plan;
-  PlanWindow({.expert = routes, .rows = 1, .ranks = 3, .residency = residency}, plan);
-  EXPECT_EQ(plan.experts[0].service, Service::kVram);
-  EXPECT_EQ(plan.experts[1].service, Service::kCpu);
-  EXPECT_EQ(plan.experts[2].service, Service::kSsd);
 }
 
 TEST(WindowPlan, EveryEntryIsServedExactlyOnce) {
@@ -45,9 +34,7 @@ TEST(WindowPlan, EveryEntryIsServedExactlyOnce) {
     const auto ranks = static_cast<uint32_t>(1 + prng.Below(10));
     std::vector<uint32_t> routes(size_t{rows} * ranks);
     for (uint32_t& e : routes) e = static_cast<uint32_t>(prng.Below(experts));
-    std::vector<Residency> residency(experts);
-    for (Residency& r : residency) r = static_cast<Residency>(prng.Below(3));
-    PlanWindow({.expert = routes, .rows = rows, .ranks = ranks, .residency = residency}, plan);
+    GroupRoutes({.expert = routes, .rows = rows, .ranks = ranks, .expert_count = experts}, plan);
     std::set<std::pair<uint32_t, uint32_t>> seen;
     std::set<uint32_t> distinct;
     for (const PlannedExpert& p : plan.experts) {
@@ -71,8 +58,7 @@ TEST(WindowPlan, AllocatesNothingAfterReserve) {
   const auto* const counts = plan.counts.data();
   std::vector<uint32_t> routes(90);
   for (uint32_t i = 0; i < routes.size(); ++i) routes[i] = (i * 37) % 512;
-  const std::vector<Residency> residency(512, Residency::kRam);
-  PlanWindow({.expert = routes, .rows = 9, .ranks = 10, .residency = residency}, plan);
+  GroupRoutes({.expert = routes, .rows = 9, .ranks = 10, .expert_count = 512}, plan);
   EXPECT_EQ(plan.experts.size(), 90u);
   EXPECT_EQ(plan.experts.data(), experts);
   EXPECT_EQ(plan.entries.data(), entries);

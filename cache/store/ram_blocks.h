@@ -1,0 +1,82 @@
+// A RAM tier smaller than the experts: a given piece of memory cut into equal blocks per
+// quantisation class, a policy that says which experts it holds, and an I/O thread that reads the
+// others as they are asked for. Used in process (BudgetStore) and by the daemon, which hands the
+// same memory to several engines.
+//
+// Landing: every read goes into a free block. When the pass is over the policy decides which of the
+// newcomers stay and which of the colder residents give their blocks back. A block whose expert is
+// leased is never given away.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "cache/io/reader.h"
+#include "cache/policy/residency_policy.h"
+#include "cache/store/expert_store.h"
+#include "pack/reader/pack.h"
+#include "runtime/base/clock.h"
+
+namespace hearth {
+
+// A block of the arena, numbered from 0 over all classes.
+using BlockId = Id<struct BlockTag>;
+
+struct RamBlocksOptions {
+  uint64_t landing_count = 0;  // blocks of a class kept free for reads; 0: enough for one layer
+  std::string policy = "two-scale";
+  uint32_t blob_requests = 2;                // reads that one blob is split into, 1 to 4
+  int64_t read_timeout_ns = 30'000'000'000;  // a drive that does not answer is an error
+  bool check_first_read = true;              // CRC32C of each expert the first time it is read
+};
+
+class RamBlocks {
+ public:
+  // Whether somebody outside holds a block: the daemon's engines. Called with the lock held.
+  using HeldElsewhere = std::function<bool(BlockId)>;
+  // Called on the I/O thread when a read has ended; the block is leased once to the receiver, who
+  // gives it back with Release().
+  using Arrival = std::function<void(absl::StatusOr<BlockId>)>;
+
+  // `memory` is cut up: 4 KiB-aligned, and outlives the tier, as do `file` and `clock`. The reader
+  // must be for `file`. ResourceExhausted says how much memory the least useful tier takes.
+  static absl::StatusOr<std::unique_ptr<RamBlocks>> Create(
+      const ExpertFile& file, std::span<std::byte> memory, std::unique_ptr<Reader> reader,
+      Clock& clock, const RamBlocksOptions& options, HeldElsewhere held_elsewhere);
+  virtual ~RamBlocks() = default;
+
+  // All thread-safe.
+  virtual BlockId Find(ExpertKey key) const = 0;  // invalid when not in RAM
+  virtual BlockId Lease(ExpertKey key) = 0;       // the same, and holds it
+  virtual void Release(BlockId block) = 0;
+  virtual std::span<std::byte> bytes(BlockId block) const = 0;
+  virtual ExpertKey key(BlockId block) const = 0;
+  // Reads `key`, or joins a read of it that is under way, or hands out what is there already.
+  virtual void Fetch(ExpertKey key, Arrival arrival) = 0;
+  virtual void LookAhead(ExpertKey key) = 0;  // read when the drive is idle, or not at all
+  // The hottest experts for which there is room, read now; progress as WholeArena::Progress.
+  virtual absl::Status Fill(const std::function<void(uint64_t, uint64_t)>& progress) = 0;
+
+  virtual void Observe(const LayerTraffic& traffic) = 0;
+  virtual void EndWindow(uint32_t token_count) = 0;
+  virtual void Seed(LayerId layer, std::span<const float> sightings) = 0;
+  virtual float Heat(ExpertKey key) const = 0;
+  // VRAM holds `key` (some engine's): RAM need not, until it is not any more.
+  virtual void SetHeldInVram(ExpertKey key, bool held) = 0;
+  virtual void Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> out_bytes) = 0;
+  // Less memory from now on; what is beyond it is given back to the system when nobody holds it.
+  virtual void Lower(uint64_t memory_bytes) = 0;
+
+  virtual StoreStats stats() const = 0;
+  virtual std::vector<std::string> notes() const = 0;
+};
+
+}  // namespace hearth
