@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-#include "pack/format/content_hash.h"
+#include "runtime/base/sealed_json.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -24,13 +24,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kFormatName = "hearth-pack";
-constexpr std::string_view kHead = "{\n  \"format\": \"hearth-pack\",\n  \"manifest_bytes\": ";
-constexpr std::string_view kHashKey = ",\n  \"manifest_xxh3_128\": \"";
-constexpr std::string_view kTail = "\"\n}\n";
+constexpr JsonSeal kSeal = {
+    .format = kFormatName, .noun = "manifest", .article = "the manifest of a Hearth pack"};
 constexpr size_t kHashDigits = 32;
-constexpr size_t kTailBytes = kHashKey.size() + kHashDigits + kTail.size();
 constexpr size_t kListMax = 65536;
-constexpr int kDepthMax = 6;
 
 // The names of an enumeration's values 0, 1, ... in the text.
 constexpr std::array<std::string_view, 2> NamesOf(MixerKind) { return {"gdn", "qsa"}; }
@@ -192,7 +189,7 @@ class ObjectReader {
     }
   }
   template <class T>
-  requires std::is_enum_v<T>
+    requires std::is_enum_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     std::string name;
     Convert(value, where, name);
@@ -204,14 +201,14 @@ class ObjectReader {
     out = static_cast<T>(it - names.begin());
   }
   template <class T>
-  requires std::is_class_v<T>
+    requires std::is_class_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     ObjectReader reader(value, where, status_);
     VisitFields(reader, out);
     reader.Finish();
   }
   template <class T>
-  requires std::is_floating_point_v<T>
+    requires std::is_floating_point_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     if (!value.is_number()) return Complain(absl::StrCat(where, ": a number is expected"));
     const double number = value.get<double>();
@@ -221,7 +218,7 @@ class ObjectReader {
     out = static_cast<T>(number);
   }
   template <class T>
-  requires std::is_integral_v<T>
+    requires std::is_integral_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     const bool fits = value.is_number_unsigned()
                           ? std::in_range<T>(value.get<uint64_t>())
@@ -278,61 +275,6 @@ void ReadFiles(const Json& json, std::vector<PackFile>& files, absl::Status& sta
   }
 }
 
-// Size and hash over the raw text, before any of it is trusted.
-absl::Status CheckText(std::string_view text, const std::string& path) {
-  uint64_t expected = 0;
-  size_t digits = kHead.size();
-  while (digits < text.size() && digits < kHead.size() + 9 && text[digits] >= '0' &&
-         text[digits] <= '9') {
-    expected = expected * 10 + static_cast<uint64_t>(text[digits++] - '0');
-  }
-  if (text.size() < kHead.size() || text.substr(0, kHead.size()) != kHead) {
-    const size_t common = std::min(text.size(), kHead.size());
-    if (text.size() < kHead.size() + kTailBytes &&
-        text.substr(0, common) == kHead.substr(0, common)) {
-      return absl::DataLossError(absl::StrCat(
-          path, ": expected more than ", kHead.size() + kTailBytes, " bytes, found ", text.size()));
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": not the manifest of a Hearth pack (it does not begin as one)"));
-  }
-  if (digits == text.size()) {  // cut inside the number, or right after it
-    return absl::DataLossError(absl::StrCat(
-        path, ": expected more than ", kHead.size() + kTailBytes, " bytes, found ", text.size()));
-  }
-  if (expected != text.size() || text.size() < digits + kTailBytes) {
-    return absl::DataLossError(
-        absl::StrCat(path, ": expected ", expected, " bytes, found ", text.size()));
-  }
-  const std::string_view body = text.substr(0, text.size() - kTailBytes);
-  const std::string want = absl::StrCat(ToAbsl(kHashKey), ContentHashHex(body), ToAbsl(kTail));
-  if (text.substr(body.size()) != want) {
-    return absl::DataLossError(absl::StrCat(path, ": damaged: its own checksum does not match"));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Json> ParseStrictly(std::string_view text, const std::string& path) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  std::string complaint;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kDepthMax && complaint.empty()) complaint = "nested too deeply";
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.empty()) {
-      const auto key = parsed.get<std::string>();
-      if (!keys.back().insert(key).second && complaint.empty()) {
-        complaint = absl::StrCat("key \"", key.substr(0, 64), "\" occurs twice");
-      }
-    }
-    return true;
-  };
-  Json json = Json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return absl::InvalidArgumentError(path + ": not JSON");
-  if (!complaint.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", complaint));
-  return json;
-}
-
 absl::Status CheckVersion(const Json& json, const std::string& path) {
   const auto it = json.find("version");
   if (it == json.end() || !it->is_number_unsigned()) {
@@ -387,18 +329,14 @@ std::string Manifest::ToJson() const {
   // Ours are ASCII; foreign strings that are not UTF-8 become replacement characters, not
   // exceptions.
   std::string fields = json.dump(2, ' ', true, Json::error_handler_t::replace);
-  fields.erase(0, 1);                                              // "{": the head has it
-  fields.resize(fields.size() - 2);                                // "\n}": the tail has it
-  uint64_t bytes = kHead.size() + 1 + fields.size() + kTailBytes;  // 1: the comma after the number
-  uint64_t total = bytes;
-  while (total != bytes + absl::StrCat(total).size()) total = bytes + absl::StrCat(total).size();
-  const std::string body = absl::StrCat(ToAbsl(kHead), total, ",", fields);
-  return absl::StrCat(body, ToAbsl(kHashKey), ContentHashHex(body), ToAbsl(kTail));
+  fields.erase(0, 1);                // "{": the head has it
+  fields.resize(fields.size() - 2);  // "\n}": the tail has it
+  return SealJson(kSeal, fields);
 }
 
 absl::StatusOr<Manifest> Manifest::FromJson(std::string_view text, const std::string& path) {
-  HEARTH_RETURN_IF_ERROR(CheckText(text, path));
-  HEARTH_ASSIGN_OR_RETURN(const Json json, ParseStrictly(text, path));
+  HEARTH_RETURN_IF_ERROR(CheckSealedJson(kSeal, text, path));
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   HEARTH_RETURN_IF_ERROR(CheckVersion(json, path));
   Manifest manifest;
   if (absl::Status status = ReadManifest(json, manifest); !status.ok()) {
