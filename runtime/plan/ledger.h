@@ -31,7 +31,7 @@ struct ServiceTotals {
 struct LedgerCounts {
   std::array<ServiceTotals, kServiceCount> services{};  // by Service
   int64_t wait_ns = 0;  // workers had nothing to do before an expert came
-  uint64_t passes = 0;
+  uint64_t passes = 0;  // layers that passes went through: in a total, passes x layers
 
   ServiceTotals& of(Service service) { return services[static_cast<uint32_t>(service)]; }
   const ServiceTotals& of(Service service) const {
@@ -49,8 +49,8 @@ class Ledger {
  public:
   explicit Ledger(uint32_t layer_count) : layers_(layer_count) {}
 
-  // What one layer of one pass did. Every expert and entry of `plan` must be in `counts`, each
-  // once: a bug stops here.
+  // What one layer of one pass did; counts.passes is not read, it is one. Every expert and entry of
+  // `plan` must be in `counts`, each once: a bug stops here.
   void Add(LayerId layer, const WindowPlan& plan, const LedgerCounts& counts);
   std::span<const LedgerCounts> layers() const { return layers_; }
   LedgerCounts total() const;

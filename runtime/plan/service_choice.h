@@ -4,7 +4,8 @@
 // The layer is over when the slower side is: with n of m RAM misses uploaded,
 //   T(n) = max(cpu(m - n), pcie(n), dram(m))
 // where both sides read the same DRAM. The n with the least T is taken, the smallest of equals, the
-// hottest experts first.
+// hottest experts first. A share that the user gave is not weighed: as many are uploaded as it and
+// the limits allow.
 #pragma once
 
 #include <cstdint>
@@ -24,14 +25,17 @@ struct ServiceCosts {
   double dram_expert_ns = 0;  // reading one expert from memory, at the machine's full rate
 };
 
-// Moves the averages towards one layer's measurement.
+// One layer's times.
 struct LayerMeasurement {
   uint32_t cpu_experts = 0;
   uint32_t cpu_rows = 0;  // of these experts, all of them
   int64_t cpu_ns = 0;
   uint32_t pcie_experts = 0;
-  int64_t pcie_ns = 0;
+  int64_t pcie_ns = 0;  // of the layer's uploads together
 };
+// Moves the averages towards a measurement, by at most a sixteenth of what was expected, so that a
+// single outlier of any height moves them little. Sides that did nothing, or took no time, stay as
+// they are. dram_expert_ns is not measured this way and stays.
 void UpdateCosts(const LayerMeasurement& measured, ServiceCosts& costs);
 
 struct ServiceLimits {
@@ -39,17 +43,24 @@ struct ServiceLimits {
   uint64_t pcie_bytes_left = 0;  // of this window
   uint64_t blob_bytes = 0;       // of this layer's experts
   uint32_t uploads_max = 0;      // free spare slots
+  // Of this window's remaining uploads, those that may be made only to learn what an upload costs:
+  // while that is not known, an automatic share uploads nothing else. The caller gives a window 1
+  // of them and takes off what ChooseServices() returned.
+  uint32_t probes_left = 0;
 };
 
+// Of plan.experts, by index; empty: nothing is known.
 struct MissHints {
-  std::span<const float> heat;  // of plan.experts, by index
-  std::span<const uint8_t>
-      wanted;  // 1: will be kept in VRAM, so that its upload is not for nothing
+  std::span<const float> heat;
+  // 1: will be kept in VRAM, so that its upload is not for nothing.
+  std::span<const uint8_t> wanted;
 };
 
 // Sets `service` of plan.experts from their residency: kVram and kNvme are what they are (kVram,
 // kSsd); of those in RAM some become kPcie and the others kCpu. Returns the number of uploads.
-// Experts that are wanted come first, then the hotter ones; equals by id. Never over a limit.
+// Experts that are wanted come first, then the hotter ones; equals by id. Never over a limit; with
+// an automatic share and a cost that is not known, at most one upload, and that a probe. Uses
+// plan.counts as working memory and allocates nothing where the plan was reserved.
 uint32_t ChooseServices(std::span<const Residency> residency, const MissHints& hints,
                         const ServiceLimits& limits, const ServiceCosts& costs, WindowPlan& plan);
 
