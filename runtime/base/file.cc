@@ -108,6 +108,25 @@ AnonymousMapping::~AnonymousMapping() {
   if (!data_.empty()) ::munmap(data_.data(), data_.size());
 }
 
+absl::StatusOr<FileMapping> FileMapping::Map(int fd, uint64_t bytes, MapAccess access) {
+  if (bytes == 0) return FileMapping();
+  const int protection = access == MapAccess::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* p = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  if (p == MAP_FAILED) return ErrnoStatus(errno, absl::StrCat("map ", FormatBytes(bytes)));
+  return FileMapping(std::span(static_cast<std::byte*>(p), bytes));
+}
+
+FileMapping::FileMapping(FileMapping&& other) noexcept : data_(std::exchange(other.data_, {})) {}
+
+FileMapping& FileMapping::operator=(FileMapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+FileMapping::~FileMapping() {
+  if (!data_.empty()) ::munmap(data_.data(), data_.size());
+}
+
 SequentialFile::SequentialFile(UniqueFd fd, std::string path)
     : fd_(std::move(fd)), path_(std::move(path)) {}
 

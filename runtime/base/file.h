@@ -50,6 +50,25 @@ class AnonymousMapping {
   std::span<std::byte> data_;
 };
 
+// A mapping of an open file, shared with whoever else maps it: what one writes the others see.
+// Page-aligned, released on destruction; lives on when the descriptor is closed.
+enum class MapAccess { kRead, kReadWrite };
+class FileMapping {
+ public:
+  // The first `bytes` of the file, which must have as many: touching a page beyond its end kills
+  // the process.
+  static absl::StatusOr<FileMapping> Map(int fd, uint64_t bytes, MapAccess access);
+  FileMapping() = default;
+  FileMapping(FileMapping&& other) noexcept;
+  FileMapping& operator=(FileMapping&& other) noexcept;
+  ~FileMapping();
+  std::span<std::byte> data() const { return data_; }  // not to be written when mapped kRead
+
+ private:
+  explicit FileMapping(std::span<std::byte> data) : data_(data) {}
+  std::span<std::byte> data_;
+};
+
 // A file written from front to back. Nothing is durable before Finish(), which flushes and fsyncs.
 // The first error stays: every later call returns it, so that no Finish() succeeds over a hole.
 class SequentialFile {

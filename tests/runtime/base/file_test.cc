@@ -228,6 +228,27 @@ TEST(AnonymousMapping, IsZeroedAlignedAndMovable) {
   }
 }
 
+TEST_F(FileTest, MappingsOfOneFileShareItsBytes) {
+  const std::string path = JoinPath(dir_, "shared");
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_TRUE(fd.valid());
+  ASSERT_EQ(::ftruncate(fd.get(), 8192), 0);
+  absl::StatusOr<FileMapping> writer = FileMapping::Map(fd.get(), 8192, MapAccess::kReadWrite);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  FileMapping reader;
+  {
+    absl::StatusOr<FileMapping> mapped = FileMapping::Map(fd.get(), 8192, MapAccess::kRead);
+    ASSERT_TRUE(mapped.ok()) << mapped.status();
+    reader = *std::move(mapped);
+  }
+  writer->data()[5000] = std::byte{42};
+  EXPECT_EQ(reader.data()[5000], std::byte{42});
+  EXPECT_TRUE(FileMapping::Map(fd.get(), 0, MapAccess::kRead)->data().empty());
+  const UniqueFd only_read(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(FileMapping::Map(only_read.get(), 8192, MapAccess::kReadWrite).status().code(),
+            absl::StatusCode::kPermissionDenied);
+}
+
 TEST(AnonymousMapping, EmptyAndImpossibleOnesAreDefined) {
   EXPECT_TRUE(AnonymousMapping::Create(0)->data().empty());
   const absl::Status status = AnonymousMapping::Create(uint64_t{1} << 60).status();
