@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -10,6 +11,8 @@
 
 #include "cache/io/direct_file.h"
 #include "cache/io/pread_reader.h"
+#include "cache/io/step_down_reader.h"
+#include "cache/io/uring_reader.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -50,14 +53,46 @@ PreadReaderOptions PreadOptions(const ReaderOptions& options, std::vector<std::s
           .clock = options.clock};
 }
 
+std::string SteppedDown(const std::string& path, const ReaderOptions& options,
+                        const absl::Status& why) {
+  return absl::StrCat(path, ": read by ", std::min(options.pread_threads, options.in_flight_max),
+                      " pread threads: ", why.message());
+}
+
+// io_uring that gives way to pread threads should it be refused later.
+std::unique_ptr<Reader> WithSuccessor(std::unique_ptr<UringReader> uring,
+                                      std::shared_ptr<DirectFile> file,
+                                      const ReaderOptions& options) {
+  auto make_successor = [file = std::move(file), options](const absl::Status& refusal) {
+    return MakePreadReader(file,
+                           PreadOptions(options, {SteppedDown(file->path(), options, refusal)}));
+  };
+  return std::make_unique<StepDownReader>(std::move(uring), std::move(make_successor));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Reader>> OpenReader(const std::string& path,
                                                    const ReaderOptions& options) {
   HEARTH_RETURN_IF_ERROR(CheckOptions(options));
-  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<DirectFile> file,
+  HEARTH_ASSIGN_OR_RETURN(std::shared_ptr<DirectFile> file,
                           DirectFile::Open(path, options.direct, options.align_bytes));
-  return MakePreadReader(std::move(file), PreadOptions(options, {}));
+  if (options.choice == IoChoice::kPread) {
+    return MakePreadReader(std::move(file), PreadOptions(options, {}));
+  }
+  absl::StatusOr<std::unique_ptr<UringReader>> uring =
+      UringReader::Create(file, {.in_flight_max = options.in_flight_max,
+                                 .buffers = options.buffers,
+                                 .align_bytes = options.align_bytes,
+                                 .attempt_bytes_max = options.attempt_bytes_max,
+                                 .clock = options.clock});
+  if (options.choice == IoChoice::kUring) {
+    if (!uring.ok()) return Annotate(uring.status(), path);
+    return std::move(uring).value();
+  }
+  if (uring.ok()) return WithSuccessor(std::move(uring).value(), std::move(file), options);
+  return MakePreadReader(std::move(file),
+                         PreadOptions(options, {SteppedDown(path, options, uring.status())}));
 }
 
 }  // namespace hearth

@@ -20,7 +20,7 @@ namespace {
 
 class PreadReader final : public Reader {
  public:
-  PreadReader(std::unique_ptr<DirectFile> file, PreadReaderOptions options)
+  PreadReader(std::shared_ptr<DirectFile> file, PreadReaderOptions options)
       : file_(std::move(file)),
         attempt_(std::move(options.attempt)),
         align_bytes_(options.align_bytes),
@@ -144,7 +144,7 @@ class PreadReader final : public Reader {
     return absl::OkStatus();
   }
 
-  std::unique_ptr<DirectFile> file_;
+  std::shared_ptr<DirectFile> file_;
   ReadAttempt attempt_;
   uint64_t align_bytes_;
   uint64_t attempt_bytes_max_;
@@ -166,7 +166,7 @@ class PreadReader final : public Reader {
 
 }  // namespace
 
-std::unique_ptr<Reader> MakePreadReader(std::unique_ptr<DirectFile> file,
+std::unique_ptr<Reader> MakePreadReader(std::shared_ptr<DirectFile> file,
                                         PreadReaderOptions options) {
   return std::make_unique<PreadReader>(std::move(file), std::move(options));
 }

@@ -30,7 +30,7 @@ struct PreadReaderOptions {
 };
 
 // The options are as OpenReader checked them.
-std::unique_ptr<Reader> MakePreadReader(std::unique_ptr<DirectFile> file,
+std::unique_ptr<Reader> MakePreadReader(std::shared_ptr<DirectFile> file,
                                         PreadReaderOptions options);
 
 }  // namespace hearth

@@ -58,11 +58,20 @@ ReadProgress::Next ReadProgress::Advance(int64_t result) {
   const uint64_t before_bytes = got_bytes_;
   if (result > 0) got_bytes_ += static_cast<uint64_t>(result);
   if (got_bytes_ >= needed_bytes_) return Next::kDone;
-  // A direct read goes on from a block's beginning.
-  if (bounds_.direct) got_bytes_ &= ~(bounds_.align_bytes - 1);
-  fruitless_count_ = got_bytes_ > before_bytes ? 0 : fruitless_count_ + 1;
-  if (fruitless_count_ >= kFruitlessMax) {
-    return Fail(Failure::kFruitless, result < 0 ? static_cast<int>(-result) : 0);
+  const uint64_t rest_bytes = got_bytes_ & (bounds_.align_bytes - 1);
+  if (bounds_.direct && rest_bytes != 0) {
+    // A direct read stops inside a block where the file ends. Where the file did not end when it
+    // was opened, it is asked once more, from the block's beginning.
+    const bool is_end = request_.offset_bytes + got_bytes_ >= bounds_.file_bytes;
+    const bool is_stuck = got_bytes_ - rest_bytes <= before_bytes && saw_part_of_block_;
+    if (is_end || is_stuck) return Fail(Failure::kEndOfFile);
+    saw_part_of_block_ = true;
+    got_bytes_ -= rest_bytes;
+  }
+  if (got_bytes_ > before_bytes) {
+    fruitless_count_ = 0;
+  } else if (++fruitless_count_ >= kFruitlessMax) {
+    return Fail(Failure::kFruitless, result < 0 ? static_cast<int>(-result) : EAGAIN);
   }
   return Next::kReadMore;
 }
@@ -82,13 +91,7 @@ absl::Status ReadProgress::Error(const std::string& path) const {
       return absl::OutOfRangeError(absl::StrCat(what, ": the file ends there; it had ",
                                                 bounds_.file_bytes, " bytes when it was opened"));
     case Failure::kFruitless:
-      if (error_number_ != 0) {
-        return ErrnoStatus(error_number_,
-                           absl::StrCat(what, " after ", kFruitlessMax, " attempts"));
-      }
-      return absl::InternalError(absl::StrCat(what, ": ", kFruitlessMax,
-                                              " attempts brought less than one block of ",
-                                              bounds_.align_bytes, " bytes each"));
+      return ErrnoStatus(error_number_, absl::StrCat(what, " after ", kFruitlessMax, " attempts"));
     case Failure::kErrno:
       return ErrnoStatus(error_number_, what);
   }

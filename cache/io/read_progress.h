@@ -58,7 +58,8 @@ class ReadProgress {
   ReadBounds bounds_;
   uint64_t needed_bytes_ = 0;  // of the request, those before the end of the file
   uint64_t got_bytes_ = 0;
-  uint32_t fruitless_count_ = 0;
+  uint32_t fruitless_count_ = 0;    // attempts in a row
+  bool saw_part_of_block_ = false;  // of a direct read
   Failure failure_ = Failure::kNone;
   int error_number_ = 0;
 };
