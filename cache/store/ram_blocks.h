@@ -3,9 +3,11 @@
 // others as they are asked for. Used in process (BudgetStore) and by the daemon, which hands the
 // same memory to several engines.
 //
-// Landing: every read goes into a free block. When the pass is over the policy decides which of the
-// newcomers stay and which of the colder residents give their blocks back. A block whose expert is
-// leased is never given away.
+// Landing: every read goes into a block that no resident has. When the pass is over the policy
+// decides which of the newcomers stay and which of the colder residents give their blocks back;
+// what has to go is still found until its block is needed, the oldest first. A block whose expert
+// is leased is never given away. When all blocks are in use a read waits for one; that wait is
+// bounded as the read itself is.
 #pragma once
 
 #include <cstddef>
@@ -31,23 +33,30 @@ namespace hearth {
 using BlockId = Id<struct BlockTag>;
 
 struct RamBlocksOptions {
-  uint64_t landing_count = 0;  // blocks of a class kept free for reads; 0: enough for one layer
+  // Blocks of a class that no resident has, for reads; 0: an eighth of them, 2 to 96.
+  uint64_t landing_count = 0;
   std::string policy = "two-scale";
   uint32_t blob_requests = 2;                // reads that one blob is split into, 1 to 4
+  uint32_t blobs_in_flight_max = 8;          // 1 to 64
   int64_t read_timeout_ns = 30'000'000'000;  // a drive that does not answer is an error
   bool check_first_read = true;              // CRC32C of each expert the first time it is read
+  // For tests: called with the bytes of a block that is about to be given to another expert.
+  std::function<void(std::span<std::byte>)> testing_on_take = nullptr;
 };
 
 class RamBlocks {
  public:
   // Whether somebody outside holds a block: the daemon's engines. Called with the lock held.
   using HeldElsewhere = std::function<bool(BlockId)>;
-  // Called on the I/O thread when a read has ended; the block is leased once to the receiver, who
-  // gives it back with Release().
+  // Called once, on the I/O thread when a read has ended, or by the call that brought the bytes
+  // (Fetch() itself when they were there, Exchange()); the block is leased once to the receiver,
+  // who gives it back with Release(). Must not wait for another read. An error names path, layer,
+  // expert and offset.
   using Arrival = std::function<void(absl::StatusOr<BlockId>)>;
 
   // `memory` is cut up: 4 KiB-aligned, and outlives the tier, as do `file` and `clock`. The reader
   // must be for `file`. ResourceExhausted says how much memory the least useful tier takes.
+  // No allocation per window after Create, but by an Arrival of more than two words.
   static absl::StatusOr<std::unique_ptr<RamBlocks>> Create(
       const ExpertFile& file, std::span<std::byte> memory, std::unique_ptr<Reader> reader,
       Clock& clock, const RamBlocksOptions& options, HeldElsewhere held_elsewhere);
@@ -72,7 +81,8 @@ class RamBlocks {
   // VRAM holds `key` (some engine's): RAM need not, until it is not any more.
   virtual void SetHeldInVram(ExpertKey key, bool held) = 0;
   virtual void Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> out_bytes) = 0;
-  // Less memory from now on; what is beyond it is given back to the system when nobody holds it.
+  // Less memory from now on, never more again; what is beyond it is given back to the system when
+  // nobody holds it.
   virtual void Lower(uint64_t memory_bytes) = 0;
 
   virtual StoreStats stats() const = 0;
