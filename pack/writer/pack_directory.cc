@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/file.h"
 #include "runtime/base/status.h"
+#include "runtime/base/units.h"
 
 namespace hearth {
 namespace {
@@ -149,6 +151,17 @@ absl::StatusOr<PackDirectory> PackDirectory::Create(const std::string& target, I
   if (::mkdir(path.c_str(), 0755) != 0) return ErrnoStatus(errno, path);
   HEARTH_ASSIGN_OR_RETURN(UniqueFd lock, LockDirectory(path));
   return PackDirectory(clean, path, std::move(lock));
+}
+
+absl::Status PackDirectory::CheckRoom(uint64_t bytes) const {
+  struct statvfs disk;
+  if (::statvfs(path_.c_str(), &disk) != 0) return ErrnoStatus(errno, path_);
+  const uint64_t free_bytes = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (bytes <= free_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(target_, ": the pack takes ", FormatBytes(bytes),
+                                                   ", the disk has ", FormatBytes(free_bytes),
+                                                   " free: make room, or choose another place or a "
+                                                   "smaller pack"));
 }
 
 absl::Status PackDirectory::Commit(const Manifest& manifest) {

@@ -3,6 +3,7 @@
 // as a pack.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ class PackDirectory {
   ~PackDirectory();  // removes the directory unless it was committed
 
   const std::string& path() const { return path_; }  // where to write
+
+  // ResourceExhausted, with both numbers, when the disk has less room than `bytes` for this user.
+  absl::Status CheckRoom(uint64_t bytes) const;
 
   // Writes manifest.json, makes everything durable and gives the directory its name. A replaced
   // pack is removed after the new one is in place.

@@ -4,8 +4,9 @@
 namespace hearth::cli {
 
 std::vector<Command> AllCommands() {
-  return {PackBuildCommand(), PackRequantizeCommand(), PackVerifyCommand(), PackInspectCommand(),
-          RunCommand(),       ScoreCommand(),          DevicesCommand(),    BenchKernelsCommand()};
+  return {PackBuildCommand(),   PackRequantizeCommand(), PackVerifyCommand(),
+          PackInspectCommand(), PackSynthCommand(),      RunCommand(),
+          ScoreCommand(),       DevicesCommand(),        BenchKernelsCommand()};
 }
 
 }  // namespace hearth::cli

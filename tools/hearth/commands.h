@@ -13,6 +13,7 @@ Command PackBuildCommand();
 Command PackRequantizeCommand();
 Command PackVerifyCommand();
 Command PackInspectCommand();
+Command PackSynthCommand();
 Command RunCommand();
 Command ScoreCommand();
 Command DevicesCommand();
