@@ -27,10 +27,15 @@ class ScratchArena {
          .target = &span});
   }
 
-  absl::Status Allocate() {
+  // What Allocate() would map.
+  uint64_t reserved_bytes() const {
     uint64_t total = 0;
     for (const Wanted& w : wanted_) total += AlignUp(w.bytes, kAlignBytes);
-    absl::StatusOr<AnonymousMapping> mapping = AnonymousMapping::Create(total);
+    return total;
+  }
+
+  absl::Status Allocate() {
+    absl::StatusOr<AnonymousMapping> mapping = AnonymousMapping::Create(reserved_bytes());
     if (!mapping.ok()) return mapping.status();
     mapping_ = *std::move(mapping);
     std::byte* p = mapping_.data().data();

@@ -34,6 +34,7 @@ struct ComputeConfig {
 
   template <class Visitor>
   void Visit(Visitor&& v) {
+    v.Group("compute");
     v("arithmetic", arithmetic, "fp32 for checking, or int8 activations");
     v("cpu_isa", cpu_isa, "same answer");
     v("threads", threads, "workers, 0 = one per core", {.minimum = 0, .maximum = 1024});

@@ -73,21 +73,30 @@ Field MakeNumberField(std::string_view name, T& value, std::string_view help,
   return field;
 }
 
-Field MakeBytesField(std::string_view name, uint64_t& value, std::string_view help) {
+constexpr std::string_view kSizeForms =
+    "a size with a unit, such as 24GiB, 1.5GiB, 512MiB, 64KiB or 4096B";
+
+std::string PrintSize(uint64_t count) {  // the largest unit that divides it: exact
+  constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kUnits)) count /= 1024, ++unit;
+  return absl::StrCat(count, ToAbsl(kUnits[unit]));
+}
+
+// T: uint64_t or an optional of it.
+template <class T>
+Field MakeBytesField(std::string_view name, T& value, std::string_view help) {
   Field field{.name = std::string(name), .help = std::string(help), .metavar = "SIZE"};
-  field.accepts = "a size with a unit, such as 24GiB, 1.5GiB, 512MiB, 64KiB or 4096B";
+  field.accepts = std::string(kSizeForms);
   field.parse = [&value, name = field.name, accepts = field.accepts](std::string_view text) {
     const absl::StatusOr<uint64_t> bytes = ParseBytes(text);
     if (!bytes.ok()) return Refuse(name, text, accepts);
     value = *bytes;
     return absl::OkStatus();
   };
-  field.print = [&value] {  // the largest unit that divides it: exact, unlike FormatBytes
-    constexpr std::string_view kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    uint64_t count = value;
-    size_t unit = 0;
-    while (count != 0 && count % 1024 == 0 && unit + 1 < std::size(kUnits)) count /= 1024, ++unit;
-    return absl::StrCat(count, ToAbsl(kUnits[unit]));
+  field.print = [&value] {
+    const std::optional<uint64_t> bytes = value;
+    return bytes ? PrintSize(*bytes) : std::string();
   };
   return field;
 }
@@ -160,6 +169,7 @@ Field MakeField(std::string_view name, float& value, std::string_view help,
 
 Field MakeField(std::string_view name, std::optional<uint64_t>& value, std::string_view help,
                 const FieldHints& hints) {
+  if (hints.metavar == "SIZE") return MakeBytesField(name, value, help);
   Field field{.name = std::string(name), .help = std::string(help), .metavar = "N"};
   field.accepts = DescribeNumber("a whole number", hints);
   field.parse = [&value, hints, name = field.name, accepts = field.accepts](std::string_view text) {

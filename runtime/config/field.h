@@ -47,6 +47,7 @@ struct Field {
   std::string metavar{};  // "N", "SIZE", "FILE", "reference|fast"; empty for a switch
   std::string accepts{};  // the accepted forms, for messages: "a whole number from 0 to 8"
   FieldKind kind = FieldKind::kValue;
+  std::string group{};  // fields that --help shows on a page of their own; "": the main page
   std::function<absl::Status(std::string_view)> parse{};  // refuses with what was found
   std::function<std::string()> print{};  // the value as parse() reads it; empty when it has none
 };
@@ -81,7 +82,7 @@ Field MakeField(std::string_view name, uint64_t& value, std::string_view help,
                 const FieldHints& hints);
 Field MakeField(std::string_view name, float& value, std::string_view help,
                 const FieldHints& hints);
-// An optional holds no value until one is given.
+// An optional holds no value until one is given; with the metavar SIZE it is a size.
 Field MakeField(std::string_view name, std::optional<uint64_t>& value, std::string_view help,
                 const FieldHints& hints);
 
@@ -91,8 +92,8 @@ Field MakeChoiceField(std::string_view name, std::vector<std::string_view> choic
                       std::string_view help);
 
 template <class E>
-requires std::is_enum_v<E> Field MakeField(std::string_view name, E& value, std::string_view help,
-                                           const FieldHints&) {
+  requires std::is_enum_v<E>
+Field MakeField(std::string_view name, E& value, std::string_view help, const FieldHints&) {
   std::vector<std::string_view> choices;
   for (const auto& entry : EnumEntriesOf(E{})) choices.push_back(entry.name);
   const auto set = [&value](size_t index) { value = EnumEntriesOf(E{})[index].value; };
@@ -107,10 +108,14 @@ requires std::is_enum_v<E> Field MakeField(std::string_view name, E& value, std:
 // The visitor that collects Fields.
 struct FieldCollector {
   std::vector<Field>& fields;
+  std::string group{};
+  // The fields after this, up to the next call, belong to `name`.
+  void Group(std::string_view name) { group = name; }
   template <class T>
   void operator()(std::string_view name, T& value, std::string_view help,
                   const FieldHints& hints = {}) const {
     fields.push_back(MakeField(name, value, help, hints));
+    fields.back().group = group;
   }
 };
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "runtime/config/cache_config.h"
 #include "runtime/config/compute_config.h"
 #include "runtime/config/field.h"
 
@@ -35,6 +36,8 @@ struct GenerateConfig {
   uint64_t seed = 0;
 
   uint32_t spec = 3;  // a window of four rows: most of the gain, and drafts that mostly survive
+  bool stats = false;
+  CacheConfig cache;
   ComputeConfig compute;
 
   template <class Visitor>
@@ -62,6 +65,8 @@ struct GenerateConfig {
       {.metavar = "TOKEN:VALUE"});
     v("seed", seed, "of the random numbers");
     v("spec", spec, "most tokens drafted per window, 0 = off", {.minimum = 0, .maximum = 8});
+    v("stats", stats, "print which tier served the experts, layer by layer");
+    cache.Visit(v);
     compute.Visit(v);
   }
 

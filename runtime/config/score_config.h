@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 
+#include "runtime/config/cache_config.h"
 #include "runtime/config/compute_config.h"
 #include "runtime/config/field.h"
 
@@ -17,6 +18,7 @@ struct ScoreConfig {
   std::string tokens;  // path of a JSON array of ids
   uint32_t top = 0;
   std::string against;
+  CacheConfig cache;
   ComputeConfig compute;
 
   template <class Visitor>
@@ -27,6 +29,7 @@ struct ScoreConfig {
     v("top", top, "list the N best tokens of every position", {.minimum = 0, .maximum = 1000});
     v("against", against, "pack to compare the predictions with: KL divergence, top-1 agreement",
       {.metavar = "DIR"});
+    cache.Visit(v);
     compute.Visit(v);
   }
 

@@ -50,6 +50,7 @@ absl::Status DevicesConfig::Validate(const GivenFields& given) const {
 absl::Status GenerateConfig::Validate(const GivenFields& given) const {
   HEARTH_RETURN_IF_ERROR(Required(pack, "pack"));
   HEARTH_RETURN_IF_ERROR(CheckWorkers(given, compute.cpus));
+  HEARTH_RETURN_IF_ERROR(cache.Validate(given));
   HEARTH_RETURN_IF_ERROR(ExactlyOne(given, "prompt", "tokens"));
   if (given.Has("tokens")) HEARTH_RETURN_IF_ERROR(Required(tokens, "tokens"));
   if (chat && given.Has("tokens")) return NoEffect("chat", "on tokens; give a prompt");
@@ -94,6 +95,7 @@ absl::StatusOr<TokenBias> ParseLogitBias(std::string_view text) {
 absl::Status ScoreConfig::Validate(const GivenFields& given) const {
   HEARTH_RETURN_IF_ERROR(Required(pack, "pack"));
   HEARTH_RETURN_IF_ERROR(CheckWorkers(given, compute.cpus));
+  HEARTH_RETURN_IF_ERROR(cache.Validate(given));
   HEARTH_RETURN_IF_ERROR(ExactlyOne(given, "text", "tokens"));
   return Required(given.Has("text") ? text : tokens, given.Has("text") ? "text" : "tokens");
 }

@@ -3,40 +3,31 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
-#include "cache/store/whole_arena.h"
 #include "runtime/backend/cpu/cpu_backend.h"
 #include "runtime/base/status.h"
-#include "runtime/base/units.h"
 
 namespace hearth {
-namespace {
-
-// Refuses what cannot fit before it is read: the kernel would end the process half way.
-absl::Status CheckMemory(const Pack& pack, const RunnerOptions& options) {
-  const uint64_t experts = pack.experts.file().bytes();
-  uint64_t dense = pack.dense.file().bytes() + (pack.mtp ? pack.mtp->file().bytes() : 0);
-  if (options.arithmetic == Arithmetic::kReference) dense *= 4;  // Q8 decoded to fp32
-  const uint64_t table = pack.ngram && options.ngram_in_memory ? pack.ngram->file().bytes() : 0;
-  const uint64_t needed = experts + dense + table;
-  if (needed <= options.available_bytes_max) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      pack.dir, ": needs ", FormatBytes(needed), " of memory (experts ", FormatBytes(experts),
-      ", dense weights ", FormatBytes(dense), ", n-gram table ", FormatBytes(table),
-      "), available are ", FormatBytes(options.available_bytes_max),
-      ": free memory or pack the model in fewer bits"));
+absl::StatusOr<MemoryPlan> ModelRunner::Plan(const Pack& pack, const RunnerOptions& options,
+                                             uint32_t worker_count) {
+  const uint32_t context = pack.manifest.geometry.context_tokens_max;
+  const uint32_t planned = options.planned_context_tokens;
+  return PlanMemory({.pack = pack,
+                     .experts = options.experts,
+                     .arithmetic = options.arithmetic,
+                     .limits = options.limits,
+                     .ngram_in_memory = options.ngram_in_memory,
+                     .worker_count = worker_count,
+                     .context_tokens = planned == 0 ? context : std::min(planned, context)});
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
                                                                const RunnerOptions& options,
                                                                const CpuKernels& kernels,
-                                                               WorkerTeam& team,
+                                                               WorkerTeam& team, Clock& clock,
                                                                const LoadProgress& progress) {
   std::unique_ptr<ModelRunner> r(new ModelRunner(std::move(pack), options, team));
-  HEARTH_RETURN_IF_ERROR(CheckMemory(r->pack_, options));
+  HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, Plan(r->pack_, options, team.worker_count()));
+  HEARTH_RETURN_IF_ERROR(Annotate(CheckMemoryPlan(plan, options.memory), r->pack_.dir));
   const bool reference = options.arithmetic == Arithmetic::kReference;
   HEARTH_ASSIGN_OR_RETURN(
       r->weights_,
@@ -45,44 +36,40 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
     HEARTH_RETURN_IF_ERROR(r->pack_.ngram->LoadWhole());
   }
   HEARTH_ASSIGN_OR_RETURN(
-      r->store_, WholeArena::Load(r->pack_.experts, team, [&](uint64_t done, uint64_t total) {
-        if (progress) progress("loading experts", done, total);
-      }));
+      r->experts_,
+      ExpertPlacement::Load({.pack = r->pack_, .kernels = kernels, .team = team, .clock = clock},
+                            options.experts, options.limits, progress));
   HEARTH_ASSIGN_OR_RETURN(
       r->backend_,
       CreateCpuBackend(
           {.weights = r->weights_, .ngram = r->pack_.ngram.get(), .kernels = kernels, .team = team},
           {.arithmetic = options.arithmetic, .limits = options.limits}));
-  const MoeGeometry& moe = r->geometry().moe;
-  const uint32_t rows_max =
+  const uint64_t rows_max =
       std::max(options.limits.prompt_rows_max, options.limits.window_rows_max);
-  HEARTH_ASSIGN_OR_RETURN(
-      r->pool_, ExpertPool::Create({.store = *r->store_, .kernels = kernels, .team = team},
-                                   {.rows_max = rows_max, .ranks = moe.experts_per_token}));
-  r->plan_.Reserve(rows_max, moe.experts_per_token, moe.expert_count);
   HEARTH_ASSIGN_OR_RETURN(r->expert_output_,
-                          AnonymousMapping::Create(uint64_t{rows_max} * moe.experts_per_token *
+                          AnonymousMapping::Create(rows_max * r->geometry().moe.experts_per_token *
                                                    r->geometry().hidden * sizeof(float)));
   return r;
 }
 
-absl::Status ModelRunner::RunLayer(LayerId layer) {
+absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
   HEARTH_ASSIGN_OR_RETURN(const Routes routes, backend_->FirstHalf(layer));
   if (observer_ != nullptr) observer_->OnRoutes(layer, routes);
-  GroupRoutes({.expert = routes.expert,
-               .rows = routes.rows,
-               .ranks = routes.ranks,
-               .expert_count = geometry().moe.expert_count},
-              plan_);
   const ExpertInput input = backend_->expert_input();
   const std::span<float> output(reinterpret_cast<float*>(expert_output_.data().data()),
                                 expert_output_.data().size() / sizeof(float));
-  HEARTH_RETURN_IF_ERROR(pool_->Run(
-      layer, plan_, {.x = input.x, .quantized = input.quantized, .rows = input.rows}, output));
+  ExpertTiers& tiers = experts_->tiers();
+  HEARTH_RETURN_IF_ERROR(tiers.RunLayer(
+      layer,
+      {.expert = routes.expert,
+       .rows = routes.rows,
+       .ranks = routes.ranks,
+       .expert_count = geometry().moe.expert_count},
+      {.x = input.x, .quantized = input.quantized, .rows = input.rows}, kind, output));
   if (observer_ != nullptr) {
-    observer_->OnExperts(layer, {.plan = plan_,
+    observer_->OnExperts(layer, {.plan = tiers.plan(),
                                  .x = {input.x, size_t{input.rows} * geometry().hidden},
-                                 .hidden = pool_->hidden_rows()});
+                                 .hidden = experts_->pool().hidden_rows()});
   }
   HEARTH_RETURN_IF_ERROR(backend_->SecondHalf(layer, output));
   if (observer_ != nullptr) observer_->OnResidual(layer, backend_->residual());
@@ -91,8 +78,11 @@ absl::Status ModelRunner::RunLayer(LayerId layer) {
 
 absl::Status ModelRunner::RunTrunk(std::span<const Segment> segments, Phase phase) {
   HEARTH_RETURN_IF_ERROR(backend_->BeginTrunk(segments, phase));
+  if (uncommitted_count_ != 0) EndWindow();  // a pass that failed half way
+  uncommitted_count_ = segments.size();
+  const TrafficKind kind = phase == Phase::kPrompt ? TrafficKind::kPrompt : TrafficKind::kWindow;
   for (uint32_t layer = 0; layer < geometry().layer_count(); ++layer) {
-    HEARTH_RETURN_IF_ERROR(RunLayer(LayerId(layer)));
+    HEARTH_RETURN_IF_ERROR(RunLayer(LayerId(layer), kind));
   }
   bytes_.dense += weights_.bytes_per_pass();
   ++bytes_.passes;
@@ -103,7 +93,22 @@ absl::Status ModelRunner::RunDraft(Sequence& sequence, std::span<const TokenId> 
                                    Backend::DraftSource source) {
   HEARTH_RETURN_IF_ERROR(backend_->BeginDraft(sequence, tokens, source));
   bytes_.dense += weights_.draft_bytes_per_pass();
-  return RunLayer(LayerId(geometry().layer_count()));
+  const bool window = tokens.size() <= options_.limits.window_rows_max;
+  return RunLayer(LayerId(geometry().layer_count()),
+                  window ? TrafficKind::kWindow : TrafficKind::kPrompt);
+}
+
+void ModelRunner::EndWindow() {
+  experts_->tiers().EndWindow(kept_rows_);
+  uncommitted_count_ = 0;
+  kept_rows_ = 0;
+}
+
+absl::Status ModelRunner::Commit(Sequence& sequence, uint32_t row_count) {
+  HEARTH_RETURN_IF_ERROR(backend_->Commit(sequence, row_count));
+  kept_rows_ += row_count;
+  if (uncommitted_count_ != 0 && --uncommitted_count_ == 0) EndWindow();
+  return absl::OkStatus();
 }
 
 absl::Status ModelRunner::Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) {
@@ -112,7 +117,7 @@ absl::Status ModelRunner::Head(uint32_t row_begin, uint32_t row_count, std::span
 
 PassBytes ModelRunner::bytes_read() const {
   PassBytes bytes = bytes_;
-  bytes.experts = pool_->stats().weight_bytes;
+  bytes.experts = experts_->tiers().ledger().total().total().bytes;
   return bytes;
 }
 

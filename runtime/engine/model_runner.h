@@ -13,13 +13,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "cache/store/expert_store.h"
 #include "cpu_kernels/dispatch/cpu_kernels.h"
 #include "pack/reader/pack.h"
 #include "runtime/backend/backend.h"
 #include "runtime/base/arithmetic.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/memory_limits.h"
 #include "runtime/base/worker_team.h"
-#include "runtime/experts/expert_pool.h"
+#include "runtime/engine/expert_options.h"
+#include "runtime/engine/expert_placement.h"
+#include "runtime/engine/memory_plan.h"
 #include "runtime/model/weights.h"
 #include "runtime/plan/window_plan.h"
 
@@ -29,7 +32,9 @@ struct RunnerOptions {
   Arithmetic arithmetic = Arithmetic::kFast;
   PassLimits limits;
   bool ngram_in_memory = false;
-  uint64_t available_bytes_max = UINT64_MAX;  // memory that loading may take; see runtime/base
+  ExpertOptions experts;
+  MemoryLimit memory{.available_bytes = UINT64_MAX, .source = "no limit"};
+  uint32_t planned_context_tokens = 0;  // memory for so many is asked for; 0: the model's own
 };
 
 // What the experts of a layer were given and what they made of it; of use while the call lasts.
@@ -62,12 +67,16 @@ class ModelRunner {
  public:
   using LoadProgress = std::function<void(std::string_view what, uint64_t done, uint64_t total)>;
 
-  // Reads everything into memory and checks it. ResourceExhausted, before anything is read, when it
-  // cannot fit options.available_bytes_max. `kernels` and `team` outlive the runner; `pack` is
-  // kept.
+  // What Load() would take.
+  static absl::StatusOr<MemoryPlan> Plan(const Pack& pack, const RunnerOptions& options,
+                                         uint32_t worker_count);
+
+  // Loads and checks dense weights, the RAM tier and the slots. ResourceExhausted, before anything
+  // is read, when the plan does not fit options.memory. `kernels`, `team` and `clock` outlive the
+  // runner; `pack` is kept.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Load(Pack pack, const RunnerOptions& options,
                                                            const CpuKernels& kernels,
-                                                           WorkerTeam& team,
+                                                           WorkerTeam& team, Clock& clock,
                                                            const LoadProgress& progress);
 
   const ModelGeometry& geometry() const { return weights_.geometry; }
@@ -85,31 +94,33 @@ class ModelRunner {
   absl::Status RunDraft(Sequence& sequence, std::span<const TokenId> tokens,
                         Backend::DraftSource source);
   absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits);
-  absl::Status Commit(Sequence& sequence, uint32_t row_count) {
-    return backend_->Commit(sequence, row_count);
-  }
+  // The window is over when all its sequences are committed: heat ages and slots may change hands.
+  absl::Status Commit(Sequence& sequence, uint32_t row_count);
   absl::Status CommitDraft(Sequence& sequence) { return backend_->CommitDraft(sequence); }
 
   void set_observer(PassObserver* observer) { observer_ = observer; }  // null: none
   PassBytes bytes_read() const;
   uint64_t weight_bytes() const { return weights_.bytes(); }  // dense, in memory
+  const ExpertPlacement& experts() const { return *experts_; }
+  ExpertPlacement& experts() { return *experts_; }
 
  private:
   ModelRunner(Pack pack, const RunnerOptions& options, WorkerTeam& team)
       : pack_(std::move(pack)), options_(options), team_(team) {}
-  absl::Status RunLayer(LayerId layer);
+  absl::Status RunLayer(LayerId layer, TrafficKind kind);
+  void EndWindow();
 
   Pack pack_;
   RunnerOptions options_;
   WorkerTeam& team_;
   ModelWeights weights_;
-  std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<ExpertPlacement> experts_;
   std::unique_ptr<Backend> backend_;
-  std::unique_ptr<ExpertPool> pool_;
-  WindowPlan plan_;
   AnonymousMapping expert_output_{*AnonymousMapping::Create(0)};
   PassObserver* observer_ = nullptr;
   PassBytes bytes_;
+  size_t uncommitted_count_ = 0;  // sequences of the last trunk pass
+  uint32_t kept_rows_ = 0;        // of those that are committed
 };
 
 }  // namespace hearth

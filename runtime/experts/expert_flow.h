@@ -8,6 +8,10 @@
 // for it. This cannot lock up: a piece waits only for pieces before it in its line, which somebody
 // has already taken. Pieces are large at first and shrink to single bands at the end of a phase, so
 // that all workers end together.
+//
+// Experts whose weights are still on their way are late: they stand in a line of their own in the
+// order in which Arrive() announces them, each with all its pieces, and are worked on when the
+// other lines are used up. Only then, and only when nothing has arrived, does a worker wait.
 #pragma once
 
 #include <atomic>
@@ -31,6 +35,15 @@ struct FlowJob {  // one distinct expert
   uint32_t rows = 0;
   uint32_t node = 0;      // memory node that holds its weights
   bool prepared = false;  // it has nothing to prepare
+  bool late = false;      // waits for Arrive()
+};
+
+// What a finished piece brought about.
+enum class FlowEvent : uint8_t {
+  kNothing,
+  kHiddenComplete,  // the last gate+up piece: its worker brings the hidden rows into the form that
+                    // down reads, then calls PublishHidden()
+  kExpertDone       // the last down piece: the weights are not needed any more
 };
 
 struct FlowShape {
@@ -52,10 +65,13 @@ class ExpertFlow {
   // are taken (others may still be at work). The caller runs the piece, then calls Finish().
   bool Next(uint32_t node, FlowPiece* piece);
 
-  // True for the one gate+up piece that completes the hidden rows of its expert: its worker brings
-  // them into the form that down reads, then calls PublishHidden().
-  bool Finish(const FlowPiece& piece);
+  FlowEvent Finish(const FlowPiece& piece);
   void PublishHidden(uint32_t job);
+
+  // A late expert's weights are there, or will never be: then nothing of it is handed out. Once for
+  // each late job, after Begin(), from any thread. What the caller wrote before is seen by the
+  // workers.
+  void Arrive(uint32_t job, bool usable);
 
  private:
   // How far an expert has come: pieces of the later phase wait for it.
@@ -63,6 +79,7 @@ class ExpertFlow {
   struct alignas(64) JobState {
     std::atomic<uint32_t> stage{kWaiting};
     std::atomic<uint32_t> gate_up_bands_left{0};
+    std::atomic<uint32_t> down_bands_left{0};
   };
   struct Segment {       // one phase of one line
     uint64_t begin = 0;  // position of its first band in the line
@@ -78,7 +95,13 @@ class ExpertFlow {
     alignas(64) std::atomic<uint64_t> cursor{0};
   };
 
+  static constexpr uint32_t kNotArrived = UINT32_MAX;
+  static constexpr uint32_t kUnusable = 1u << 31;  // beside the job's index
+
   bool Take(Line& line, FlowPiece* piece);
+  bool TakeLate(FlowPiece* piece);
+  uint32_t LatePieceAt(uint64_t at, uint32_t job, FlowPiece* piece) const;
+  void AwaitStage(const FlowPiece& piece) const;
   uint32_t PieceAt(const Line& line, uint64_t at, FlowPiece* piece) const;
 
   const uint32_t worker_count_;
@@ -86,6 +109,15 @@ class ExpertFlow {
   std::vector<JobState> states_;
   std::unique_ptr<Line[]> lines_;
   uint32_t line_count_ = 1;
+
+  // Late jobs: position = arrival x late_span_ + offset, an offset being the preparation, a gate+up
+  // band or a down band. Ordering: Arrive() releases late_order_[i], workers acquire it.
+  FlowShape shape_;
+  uint32_t late_count_ = 0;
+  uint32_t late_span_ = 1;
+  std::vector<std::atomic<uint32_t>> late_order_;  // job by arrival, or kNotArrived
+  alignas(64) std::atomic<uint32_t> arrived_count_{0};
+  alignas(64) std::atomic<uint64_t> late_cursor_{0};
 };
 
 }  // namespace hearth

@@ -1,7 +1,10 @@
-// Carries a window plan out on the CPU: every distinct expert over the rows that chose it, in one
-// fork-join per layer (ExpertFlow says who does what when). Allocates nothing after creation.
+// Computes a layer's experts on the CPU: every distinct expert over the rows that chose it, in one
+// fork-join (ExpertFlow says who does what when). It is given the weights, at once or while the
+// layer runs, and does not ask where they come from. Allocates nothing after creation.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -9,12 +12,15 @@
 
 #include "absl/status/statusor.h"
 
-#include "cache/store/expert_store.h"
 #include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "pack/format/expert_layout.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/file.h"
+#include "runtime/base/ids.h"
 #include "runtime/base/scratch_arena.h"
 #include "runtime/base/worker_team.h"
 #include "runtime/experts/expert_flow.h"
+#include "runtime/plan/ledger.h"
 #include "runtime/plan/window_plan.h"
 
 namespace hearth {
@@ -26,18 +32,34 @@ struct ExpertRows {
   uint32_t rows = 0;
 };
 
-struct ExpertPoolStats {
-  uint64_t expert_count = 0;  // distinct experts computed, summed over layers and windows
-  uint64_t entry_count = 0;   // route entries served
-  uint64_t weight_bytes = 0;  // blob bytes read
+// The weights of one expert of a plan.
+struct ExpertWeights {
+  const std::byte* blob = nullptr;  // 64-byte aligned; null: they come with Arrive()
+  uint32_t node = 0;                // memory node that holds them
+};
+
+// Worker time of one layer, summed over the workers.
+struct LayerTimes {
+  std::array<int64_t, kServiceCount> service_ns{};  // on experts of each Service
+  int64_t wait_ns = 0;  // between pieces: mostly waiting for experts that arrive late
+};
+
+// Learns that an expert's weights are not needed any more.
+class ExpertDoneSink {
+ public:
+  virtual ~ExpertDoneSink() = default;
+  // `index` into the plan's experts; once for each that was computed, from any worker.
+  virtual void OnExpertDone(uint32_t index) = 0;
 };
 
 class ExpertPool {
  public:
-  struct Deps {  // all outlive the pool
-    ExpertStore& store;
+  struct Deps {                             // all outlive the pool
+    std::span<const ExpertLayout> layouts;  // of each layer's experts; copied
+    uint32_t expert_count = 0;              // per layer
     const CpuKernels& kernels;
     WorkerTeam& team;
+    Clock& clock;
   };
   struct Options {
     uint32_t rows_max = 0;  // of one pass
@@ -48,13 +70,28 @@ class ExpertPool {
   static absl::StatusOr<std::unique_ptr<ExpertPool>> Create(const Deps& deps,
                                                             const Options& options);
 
-  // output (rows, ranks, hidden): every entry of the plan is written, unweighted.
-  absl::Status Run(LayerId layer, const WindowPlan& plan, const ExpertRows& input,
-                   std::span<float> output);
+  // What the buffers of such a pool take.
+  static uint64_t BufferBytes(std::span<const ExpertLayout> layouts, uint32_t worker_count,
+                              const Options& options);
 
-  // Of the last Run(): silu(gate) * up of every entry, (entries, width) in the order of the plan.
-  std::span<const float> hidden_rows() const { return h_; }
-  const ExpertPoolStats& stats() const { return stats_; }
+  // Whether Begin() needs the weights of all experts at once.
+  bool DecodesFirst(LayerId layer, const ExpertRows& input) const;
+
+  // Prepares a layer: weights[i] is plan.experts[i]'s, all valid until the expert is done. output
+  // (rows, ranks, hidden): every entry of the plan is written, unweighted, but for experts that
+  // never arrive. After an error there is nothing to finish.
+  absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& input,
+                     std::span<const ExpertWeights> weights, std::span<float> output,
+                     ExpertDoneSink* done);
+  // Weights that were null at Begin(), once each, from any thread; null: they will not come.
+  void Arrive(uint32_t index, const std::byte* blob);
+  // Computes everything, waiting for what has not arrived.
+  LayerTimes Finish();
+
+  // Of the last layer: silu(gate) * up of every entry, (entries, width) in the order of the plan.
+  std::span<const float> hidden_rows() const { return buffers_.h; }
+  uint64_t bytes() const { return scratch_.bytes(); }  // of buffers
+  uint32_t workers() const { return deps_.team.worker_count(); }
 
  private:
   struct Job {  // one distinct expert of the layer at hand
@@ -84,17 +121,35 @@ class ExpertPool {
   enum class RowForm : uint8_t { kFloat, kBlocks, kRotated };
   struct Layer {  // what the workers of one Run() read
     ExpertLayout layout;
-    const WindowPlan& plan;
-    const ExpertRows& input;
+    const WindowPlan* plan = nullptr;
+    ExpertRows input;
     std::span<float> output;
+    ExpertDoneSink* done = nullptr;
     RowForm form = RowForm::kFloat;
   };
 
-  ExpertPool(const Deps& deps, const Options& options) : deps_(deps), options_(options) {}
+  struct Buffers {
+    QuantizedSpans gathered_q;    // rows of every entry, by expert
+    std::span<float> gathered_x;  // (entries, hidden)
+    std::span<float> h;           // (entries, width)
+    QuantizedSpans hidden_q;      // h as down reads it
+    std::span<float> y;           // (workers, rows_max, hidden)
+    // The same in rotated form, where a layer is XT; empty otherwise.
+    XtSpans input_xt;  // rows of the pass
+    XtSpans gathered_xt;
+    XtSpans hidden_xt;
+    std::span<float> rotation;  // (workers, hidden or width)
+  };
+
+  ExpertPool(const Deps& deps, const Options& options)
+      : deps_(deps), options_(options), layouts_(deps.layouts.begin(), deps.layouts.end()) {}
+  static void Reserve(std::span<const ExpertLayout> layouts, uint32_t worker_count,
+                      const Options& options, ScratchArena& arena, Buffers& buffers);
   absl::Status Allocate();
-  void ReserveXt(uint64_t entries);
-  absl::Status AcquireAll(LayerId layer, const WindowPlan& plan, bool decode);
-  absl::StatusOr<const std::byte*> DecodedBlob(ExpertKey key);
+  void MakeJobs(const WindowPlan& plan, std::span<const ExpertWeights> weights);
+  absl::Status DecodeAll(LayerId layer, const WindowPlan& plan,
+                         std::span<const ExpertWeights> weights);
+  absl::StatusOr<const std::byte*> DecodedBlob(ExpertKey key, const std::byte* stored);
   QuantizedRows Slice(const QuantizedSpans& spans, uint32_t cols, uint32_t first, uint32_t rows);
 
   // The steps of a layer, in order. Placing says where each expert's rows lie and which experts
@@ -107,26 +162,22 @@ class ExpertPool {
   void Down(const Layer& layer, const Job& job, const FlowPiece& piece, uint32_t worker);
   void RunPieces(const Layer& layer, uint32_t worker);
 
+  struct alignas(64) WorkerTimes {
+    LayerTimes times;
+  };
+
   Deps deps_;
   Options options_;
+  std::vector<ExpertLayout> layouts_;
   uint32_t hidden_ = 0;
   uint32_t width_ = 0;
-  ExpertPoolStats stats_;
+  Layer layer_;  // the one at hand
+  std::vector<WorkerTimes> worker_times_;
 
   ScratchArena scratch_;
-  QuantizedSpans gathered_q_;    // rows of every entry, by expert
-  std::span<float> gathered_x_;  // (entries, hidden)
-  std::span<float> h_;           // (entries, width)
-  QuantizedSpans hidden_q_;      // h_ as down reads it
-  std::span<float> y_;           // (workers, rows_max, hidden)
-  // The same in rotated form, where a layer is XT; empty otherwise.
-  XtSpans input_xt_;  // rows of the pass
-  XtSpans gathered_xt_;
-  XtSpans hidden_xt_;
-  std::span<float> rotation_;  // (workers, hidden or width)
+  Buffers buffers_;
   std::vector<Job> jobs_;
   std::vector<FlowJob> flow_jobs_;  // one for each of jobs_
-  std::vector<ExpertLease> leases_;
   std::unique_ptr<ExpertFlow> flow_;
 
   // fp32 copies of decoded experts, by layer and expert; null: not decoded.

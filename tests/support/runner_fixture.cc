@@ -23,7 +23,7 @@ LoadedRunner::LoadedRunner(const std::string& pack_dir, const RunnerSetup& setup
   const CpuKernels& kernels =
       setup.kernels != nullptr ? *setup.kernels : SelectCpuKernels(DetectCpuFeatures());
   absl::StatusOr<std::unique_ptr<ModelRunner>> runner =
-      ModelRunner::Load(*std::move(pack), setup.options, kernels, team_, nullptr);
+      ModelRunner::Load(*std::move(pack), setup.options, kernels, team_, clock_, setup.progress);
   EXPECT_TRUE(runner.ok()) << runner.status();
   HEARTH_CHECK(runner.ok());
   runner_ = *std::move(runner);

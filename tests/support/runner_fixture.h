@@ -8,6 +8,7 @@
 #include "cpu_kernels/dispatch/cpu_kernels.h"
 #include "pack/convert/build_pack.h"
 #include "pack/convert/checkpoint.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/worker_team.h"
 #include "runtime/engine/model_runner.h"
 #include "tests/support/safetensors_fixture.h"
@@ -30,6 +31,7 @@ struct RunnerSetup {
   RunnerOptions options;
   uint32_t worker_count = 2;
   const CpuKernels* kernels = nullptr;  // null: the best that this machine has
+  ModelRunner::LoadProgress progress = nullptr;
 };
 
 class LoadedRunner {
@@ -40,6 +42,7 @@ class LoadedRunner {
 
  private:
   WorkerTeam team_;
+  SteadyClock clock_;
   std::unique_ptr<ModelRunner> runner_;
 };
 

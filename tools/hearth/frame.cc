@@ -108,9 +108,11 @@ ExitCode RunCommand(const Command& command, std::span<const std::string> args,
   FrameFlags flags;
   std::vector<Field> fields = own_fields;
   flags.Visit(FieldCollector{fields});
-  if (std::ranges::find(args, "--help") != args.end()) {  // however wrong the rest is
-    io.results << CommandHelp(command.text, own_fields);
-    return ExitCode::kOk;
+  if (const auto help = std::ranges::find(args, "--help"); help != args.end()) {
+    const std::vector<std::string> groups = HelpGroups(own_fields);
+    const bool of_group = help + 1 != args.end() && std::ranges::count(groups, help[1]) > 0;
+    io.results << CommandHelp(command.text, own_fields, of_group ? help[1] : std::string());
+    return ExitCode::kOk;  // however wrong the rest is
   }
   const auto usage = [&](const absl::Status& status) {
     return Fail(io,

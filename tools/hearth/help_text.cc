@@ -35,6 +35,23 @@ std::string Facts(const Field& field) {
   return facts.empty() ? "" : absl::StrCat(" (", facts, ")");
 }
 
+// A screen has 28 lines: so many are left for fields.
+constexpr size_t kFieldLinesMax = 22;
+constexpr size_t kColumns = 100;
+
+// "--help cache: --slots, --vram-budget ...", as many as a line holds.
+std::string GroupLine(std::span<const Field> fields, const std::string& group) {
+  std::string line = absl::StrCat("  --help ", group, ":");
+  for (const Field& field : fields) {
+    if (field.group != group) continue;
+    const std::string name =
+        absl::StrCat(absl::EndsWith(line, ":") ? " " : ", ", FlagName(field.name));
+    if (line.size() + name.size() + 5 > kColumns) return absl::StrCat(line, ", ...\n");
+    line += name;
+  }
+  return line + "\n";
+}
+
 }  // namespace
 
 std::string CommandListHelp(std::span<const Command> commands, std::string_view group) {
@@ -49,16 +66,35 @@ std::string CommandListHelp(std::span<const Command> commands, std::string_view 
   return text;
 }
 
-std::string CommandHelp(const CommandText& text, std::span<const Field> fields) {
+std::vector<std::string> HelpGroups(std::span<const Field> fields) {
+  std::vector<std::string> groups;
+  if (fields.size() <= kFieldLinesMax) return groups;
+  for (const Field& field : fields) {
+    if (field.group.empty() || (!groups.empty() && groups.back() == field.group)) continue;
+    groups.push_back(field.group);
+  }
+  return groups;
+}
+
+std::string CommandHelp(const CommandText& text, std::span<const Field> fields,
+                        std::string_view group) {
+  const std::vector<std::string> groups = HelpGroups(fields);
+  const auto shown = [&](const Field& field) { return groups.empty() || field.group == group; };
   size_t width = 0;
-  for (const Field& field : fields) width = std::max(width, FlagColumn(field).size());
+  for (const Field& field : fields) {
+    if (shown(field)) width = std::max(width, FlagColumn(field).size());
+  }
   std::string help = absl::StrCat("hearth ", text.name, ": ", text.summary, "\n");
   for (const Field& field : fields) {
+    if (!shown(field)) continue;
     absl::StrAppendFormat(&help, "%-*s  %s%s\n", static_cast<int>(width), FlagColumn(field),
                           field.help, Facts(field));
   }
-  if (!text.notes.empty()) {
-    absl::StrAppend(&help, text.notes, absl::EndsWith(text.notes, "\n") ? "" : "\n");
+  if (group.empty()) {
+    for (const std::string& other : groups) absl::StrAppend(&help, GroupLine(fields, other));
+    if (!text.notes.empty()) {
+      absl::StrAppend(&help, text.notes, absl::EndsWith(text.notes, "\n") ? "" : "\n");
+    }
   }
   absl::StrAppend(&help, "and --json (results as one JSON object), --print-config, --help\n",
                   ToAbsl(kExitCodesHelp), "\n");

@@ -13,6 +13,7 @@
 #include "runtime/base/memory_limits.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
+#include "runtime/engine/profile_file.h"
 #include "runtime/model/chat/chat_template.h"
 #include "tools/hearth/progress.h"
 
@@ -21,6 +22,9 @@ namespace {
 
 constexpr uint64_t kTextFileBytesMax = 64_MiB;
 constexpr size_t kTokensMax = 1u << 20;
+
+// Memory is planned for a conversation of this length; a longer one takes more as it grows.
+constexpr uint32_t kPlannedContextTokens = 8192;
 
 absl::StatusOr<const CpuKernels*> ChooseKernels(CpuIsaChoice choice) {
   const CpuFeatures have = DetectCpuFeatures();
@@ -66,8 +70,32 @@ std::string TrimSpace(std::string_view text, std::string* lead, std::string* tra
 
 ModelSession::~ModelSession() { runner.reset(); }
 
+absl::StatusOr<ExpertOptions> ExpertOptionsOf(const CacheConfig& config, const Manifest& manifest) {
+  ExpertOptions options{.policy = config.policy,
+                        .pcie_window_bytes_max = config.pcie_window_bytes_max};
+  HEARTH_ASSIGN_OR_RETURN(const SlotsChoice slots, ParseSlots(config.slots));
+  HEARTH_ASSIGN_OR_RETURN(options.pcie_share, ParsePcieShare(config.pcie_share));
+  options.slots = {
+      .bytes = config.vram_budget.value_or(0), .slot_count = slots.count, .share = slots.share};
+  options.ram = !config.daemon.empty() ? RamTier::kDaemon
+                : config.mmap_experts  ? RamTier::kMapped
+                : config.ram_budget    ? RamTier::kBudget
+                                       : RamTier::kWhole;
+  options.ram_budget_bytes = config.ram_budget.value_or(0);
+  options.daemon_socket = config.daemon;
+  options.io = config.io == ReadMethod::kUring   ? IoChoice::kUring
+               : config.io == ReadMethod::kPread ? IoChoice::kPread
+                                                 : IoChoice::kAuto;
+  if (config.profile.empty()) return options;
+  HEARTH_ASSIGN_OR_RETURN(const RoutingProfile profile, ReadProfile(config.profile));
+  HEARTH_RETURN_IF_ERROR(profile.CheckIdentity(IdentityOf(manifest), config.profile));
+  options.seeds = SightingsOf(profile);
+  return options;
+}
+
 absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
-                                                const ComputeConfig& compute, const CommandIo& io) {
+                                                const ComputeConfig& compute,
+                                                const CacheConfig& cache, const CommandIo& io) {
   const int64_t start_ns = io.clock.NowNs();
   ModelSession s;
   s.pack_dir = pack_dir;
@@ -82,21 +110,29 @@ absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
   HEARTH_ASSIGN_OR_RETURN(s.workers,
                           Workers::Start(compute.threads, compute.cpus, io.allowed_cpus));
   PrintWorkers(s.workers, io.talk);
-  HEARTH_ASSIGN_OR_RETURN(const MemoryLimit memory, AvailableMemory());
+  RunnerOptions options{.arithmetic = compute.arithmetic,
+                        .limits = {.prompt_rows_max = compute.prompt_chunk_tokens},
+                        .ngram_in_memory = compute.ngram_in_memory,
+                        .planned_context_tokens = kPlannedContextTokens};
+  HEARTH_ASSIGN_OR_RETURN(options.experts, ExpertOptionsOf(cache, pack.manifest));
+  HEARTH_ASSIGN_OR_RETURN(options.memory, AvailableMemory());
+  HEARTH_ASSIGN_OR_RETURN(s.memory_plan,
+                          ModelRunner::Plan(pack, options, s.workers.team->worker_count()));
+  io.talk << "memory: " << DescribeMemoryPlan(s.memory_plan, options.memory) << "\n";
+  std::string label;
   std::optional<Progress> line;
   HEARTH_ASSIGN_OR_RETURN(
-      s.runner,
-      ModelRunner::Load(
-          std::move(pack),
-          {.arithmetic = compute.arithmetic,
-           .limits = {.prompt_rows_max = compute.prompt_chunk_tokens},
-           .ngram_in_memory = compute.ngram_in_memory,
-           .available_bytes_max = memory.available_bytes},
-          *kernels, *s.workers.team, [&](std::string_view what, uint64_t done, uint64_t total) {
-            if (!line)
-              line.emplace(io, ProgressOptions{.label = std::string(what), .total = total});
-            line->Update(done);
-          }));
+      s.runner, ModelRunner::Load(std::move(pack), options, *kernels, *s.workers.team, io.clock,
+                                  [&](std::string_view what, uint64_t done, uint64_t total) {
+                                    if (what != label) {
+                                      line.emplace(io, ProgressOptions{.label = std::string(what),
+                                                                       .total = total});
+                                      label = what;
+                                    }
+                                    line->Update(done);
+                                  }));
+  line.reset();
+  for (const std::string& note : s.runner->experts().Notes()) io.talk << note << "\n";
   s.load_sec = static_cast<double>(io.clock.NowNs() - start_ns) * 1e-9;
   return s;
 }

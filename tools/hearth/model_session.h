@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "runtime/base/ids.h"
+#include "runtime/config/cache_config.h"
 #include "runtime/config/compute_config.h"
 #include "runtime/engine/model_runner.h"
 #include "runtime/model/tokenizer/tokenizer.h"
@@ -24,11 +25,14 @@ struct ModelSession {
   std::unique_ptr<Tokenizer> tokenizer;
   std::string pack_dir;
   std::string isa;
+  MemoryPlan memory_plan;
   double load_sec = 0;
 
-  // Says on io.talk which CPUs compute.
+  // Says on io.talk which CPUs compute, what will be in memory before anything is loaded, and which
+  // fallbacks were taken.
   static absl::StatusOr<ModelSession> Open(const std::string& pack_dir,
-                                           const ComputeConfig& compute, const CommandIo& io);
+                                           const ComputeConfig& compute, const CacheConfig& cache,
+                                           const CommandIo& io);
   ~ModelSession();
   ModelSession(ModelSession&&) = default;
   ModelSession& operator=(ModelSession&&) = default;
@@ -36,6 +40,9 @@ struct ModelSession {
  private:
   ModelSession() = default;
 };
+
+// Where the flags put the experts; reads the profile, which must be of the pack's model.
+absl::StatusOr<ExpertOptions> ExpertOptionsOf(const CacheConfig& config, const Manifest& manifest);
 
 // A JSON array of token ids, at most 2^20 of them; refuses anything else with path and position.
 absl::StatusOr<std::vector<TokenId>> ReadTokenFile(const std::string& path);

@@ -220,7 +220,8 @@ absl::Status Run(const RequantizeConfig& config, const CommandIo& io) {
   std::unique_ptr<ExpertMoments> moments;
   if (target.choice == ExpertChoice::kXt) options.feedback_note = "without feedback";
   if (!config.calibrate.empty()) {
-    HEARTH_ASSIGN_OR_RETURN(const ModelSession session, ModelSession::Open(config.pack, {}, io));
+    HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
+                            ModelSession::Open(config.pack, {}, {}, io));
     HEARTH_ASSIGN_OR_RETURN(moments, Calibrate(config, session, io));
     options.feedback = [&moments](ExpertKey key) { return moments->FeedbackOf(key); };
     options.feedback_note = absl::StrCat("with feedback from ", moments->row_count(), " tokens");

@@ -11,6 +11,7 @@
 #include "runtime/engine/generation.h"
 #include "tools/hearth/command.h"
 #include "tools/hearth/commands.h"
+#include "tools/hearth/expert_report.h"
 #include "tools/hearth/model_session.h"
 #include "tools/hearth/progress.h"
 
@@ -79,7 +80,7 @@ struct Drafts {
 };
 
 Json ResultJson(const Generation& generation, const ModelSession& session, std::string text,
-                std::span<const TokenId> prompt, const Speed& speed) {
+                std::span<const TokenId> prompt, const Speed& speed, bool with_layers) {
   const GenerationStats s = generation.stats();
   const Drafts drafts(s);
   Json j;
@@ -114,6 +115,9 @@ Json ResultJson(const Generation& generation, const ModelSession& session, std::
        s.windows > 0 ? Json(static_cast<double>(generation.output().size() - 1) / windows)
                      : Json(nullptr)},
       {"by_position", by_position}};
+  j["ledger"] = LedgerJson(session.runner->experts().tiers().ledger().total());
+  j["experts"] = ExpertStatsJson(session.runner->experts(), with_layers);
+  j["memory"] = MemoryPlanJson(session.memory_plan);
   return j;
 }
 
@@ -141,7 +145,7 @@ std::string Summary(const Generation& generation, const ModelSession& session, c
 
 absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
   HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
-                          ModelSession::Open(config.pack, config.compute, io));
+                          ModelSession::Open(config.pack, config.compute, config.cache, io));
   HEARTH_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(config, session));
   const ModelGeometry& geometry = session.runner->geometry();
   if (config.spec > 0 && !geometry.has_mtp) {
@@ -170,10 +174,13 @@ absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
   HEARTH_ASSIGN_OR_RETURN(const double read_rate, MeasureReadRate(*session.workers.team, io.clock));
   const Speed speed(generation->stats(), generation->output().size(), read_rate);
   if (io.json) {
-    io.results << ResultJson(*generation, session, std::move(text), prompt, speed).dump() << "\n";
+    io.results
+        << ResultJson(*generation, session, std::move(text), prompt, speed, config.stats).dump()
+        << "\n";
   } else {
     io.results << "\n" << std::flush;
     io.talk << Summary(*generation, session, speed);
+    if (config.stats) io.results << ExpertStatsText(session.runner->experts());
   }
   return absl::OkStatus();
 }

@@ -67,7 +67,7 @@ void PrintTop(const Score& score, std::span<const TokenId> tokens, const ModelSe
 absl::Status RunAgainst(const ScoreConfig& config, const ModelSession& session,
                         std::span<const TokenId> tokens, const CommandIo& io) {
   HEARTH_ASSIGN_OR_RETURN(const ModelSession reference,
-                          ModelSession::Open(config.against, config.compute, io));
+                          ModelSession::Open(config.against, config.compute, config.cache, io));
   if (session.runner->pack().manifest.tokenizer_xxh3_128 !=
       reference.runner->pack().manifest.tokenizer_xxh3_128) {
     return absl::InvalidArgumentError(
@@ -102,7 +102,7 @@ absl::Status RunAgainst(const ScoreConfig& config, const ModelSession& session,
 
 absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
   HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
-                          ModelSession::Open(config.pack, config.compute, io));
+                          ModelSession::Open(config.pack, config.compute, config.cache, io));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, TokensOf(config, session));
   if (!config.against.empty()) return RunAgainst(config, session, tokens, io);
   const int64_t start_ns = io.clock.NowNs();

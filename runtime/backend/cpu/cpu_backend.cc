@@ -323,6 +323,15 @@ absl::Status CpuBackend::CommitDraft(Sequence& sequence) {
 
 }  // namespace
 
+CpuBackendBytes PlanCpuBackend(const ModelGeometry& geometry, const PassLimits& limits,
+                               uint32_t worker_count, uint32_t context_tokens_max) {
+  ScratchArena arena;
+  PassBuffers buffers;
+  ReservePassBuffers(arena, buffers, geometry, BoundsOf(geometry, limits, worker_count));
+  return {.buffers = arena.reserved_bytes(),
+          .sequence = CpuSequence::StateBytes(geometry, limits, context_tokens_max)};
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendDeps& deps,
                                                           const CpuBackendOptions& options) {
   if (deps.weights.geometry.ngram.row_count != 0 && deps.ngram == nullptr) {

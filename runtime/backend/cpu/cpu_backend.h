@@ -25,6 +25,14 @@ struct CpuBackendOptions {
   PassLimits limits;
 };
 
+// What a backend and one sequence of it will take, without making them.
+struct CpuBackendBytes {
+  uint64_t buffers = 0;
+  uint64_t sequence = 0;
+};
+CpuBackendBytes PlanCpuBackend(const ModelGeometry& geometry, const PassLimits& limits,
+                               uint32_t worker_count, uint32_t context_tokens_max);
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendDeps& deps,
                                                           const CpuBackendOptions& options);
 

@@ -54,14 +54,23 @@ void CpuSequence::ReserveState(const ModelGeometry& g, const PassLimits& limits)
   arena_.Reserve(chain_hidden_, g.stream_dim());
 }
 
+CpuSequence::CpuSequence(const ModelGeometry& geometry, uint32_t context_tokens_max)
+    : context_tokens_max_(context_tokens_max),
+      hidden_dim_(geometry.stream_dim()),
+      gdn_(geometry.layer_count()),
+      qsa_(geometry.layer_count_with_mtp()) {}
+
+uint64_t CpuSequence::StateBytes(const ModelGeometry& geometry, const PassLimits& limits,
+                                 uint32_t context_tokens_max) {
+  CpuSequence s(geometry, context_tokens_max);
+  s.ReserveState(geometry, limits);
+  return s.arena_.reserved_bytes();
+}
+
 absl::StatusOr<std::unique_ptr<CpuSequence>> CpuSequence::Create(const ModelGeometry& geometry,
                                                                  const PassLimits& limits,
                                                                  uint32_t context_tokens_max) {
-  std::unique_ptr<CpuSequence> s(new CpuSequence());
-  s->context_tokens_max_ = context_tokens_max;
-  s->hidden_dim_ = geometry.stream_dim();
-  s->gdn_.resize(geometry.layer_count());
-  s->qsa_.resize(geometry.layer_count_with_mtp());
+  std::unique_ptr<CpuSequence> s(new CpuSequence(geometry, context_tokens_max));
   s->tokens_.reserve(context_tokens_max);
   s->ReserveState(geometry, limits);
   HEARTH_RETURN_IF_ERROR(

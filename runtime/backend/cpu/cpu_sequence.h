@@ -81,9 +81,12 @@ class CpuSequence final : public Sequence {
   NgramState& ngram() { return ngram_; }
 
   uint64_t bytes() const { return arena_.bytes(); }
+  // What the state of such a sequence takes.
+  static uint64_t StateBytes(const ModelGeometry& geometry, const PassLimits& limits,
+                             uint32_t context_tokens_max);
 
  private:
-  CpuSequence() = default;
+  CpuSequence(const ModelGeometry& geometry, uint32_t context_tokens_max);
   void ReserveState(const ModelGeometry& geometry, const PassLimits& limits);
 
   uint32_t context_tokens_max_ = 0;

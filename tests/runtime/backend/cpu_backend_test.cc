@@ -82,11 +82,16 @@ TEST_F(CpuBackendTest, ModelThatDoesNotFitTheMemoryIsRefusedWithItsParts) {
   ASSERT_TRUE(pack.ok()) << pack.status();
   const uint64_t experts = pack->experts.file().bytes();
   WorkerTeam team(1);
-  const absl::Status status = ModelRunner::Load(*std::move(pack), {.available_bytes_max = experts},
-                                                AllCpuKernels().back(), team, nullptr)
-                                  .status();
+  SteadyClock clock;
+  const absl::Status status =
+      ModelRunner::Load(*std::move(pack),
+                        {.memory = {.available_bytes = experts, .source = "this test"}},
+                        AllCpuKernels().back(), team, clock, nullptr)
+          .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(status.message().find("dense weights"), absl::string_view::npos) << status;
+  for (const char* part : {"dense weights", "experts", "state of 256 tokens", "this test"}) {
+    EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
+  }
 }
 
 TEST_F(CpuBackendTest, RefusesMoreThanTheContextHolds) {

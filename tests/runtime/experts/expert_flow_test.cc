@@ -51,7 +51,7 @@ struct Trace {
         EXPECT_EQ(prepared[piece.job], jobs[piece.job].prepared ? 0u : 1u);
       }
     }
-    if (flow.Finish(piece)) {
+    if (flow.Finish(piece) == FlowEvent::kHiddenComplete) {
       EXPECT_THAT(gate_up[piece.job], Each(1u));
       ++hidden[piece.job];
       flow.PublishHidden(piece.job);
@@ -102,7 +102,7 @@ TEST(ExpertFlow, ManyWorkersShareTheBandsAndWaitForEachOther) {
             if (piece.phase == FlowPhase::kGateUp) partial[j][b] += input[j] + 1;
             if (piece.phase == FlowPhase::kDown) result[j][b] += hidden[j];
           }
-          if (flow.Finish(piece)) {
+          if (flow.Finish(piece) == FlowEvent::kHiddenComplete) {
             for (const uint32_t part : partial[j]) hidden[j] += part;
             flow.PublishHidden(j);
           }
@@ -145,7 +145,7 @@ TEST(ExpertFlow, PiecesShrinkToTheLeastTowardsTheEndOfAPhase) {
   std::vector<FlowPiece> pieces;
   for (FlowPiece piece; flow.Next(0, &piece);) {
     pieces.push_back(piece);
-    if (flow.Finish(piece)) flow.PublishHidden(piece.job);
+    if (flow.Finish(piece) == FlowEvent::kHiddenComplete) flow.PublishHidden(piece.job);
   }
   const auto bands = [](const FlowPiece& p) { return p.band_end - p.band_begin; };
   EXPECT_EQ(bands(pieces.front()), 16u);  // a third of an eighth of 400
@@ -164,7 +164,7 @@ TEST(ExpertFlow, ExpertWithManyRowsIsCutFiner) {
   uint32_t count[2] = {};
   for (FlowPiece piece; flow.Next(0, &piece);) {
     if (piece.phase == FlowPhase::kGateUp) ++count[piece.job];
-    if (flow.Finish(piece)) flow.PublishHidden(piece.job);
+    if (flow.Finish(piece) == FlowEvent::kHiddenComplete) flow.PublishHidden(piece.job);
   }
   EXPECT_EQ(count[0], 1u);
   EXPECT_GE(count[1], 10u);
@@ -180,7 +180,7 @@ TEST(ExpertFlow, AllocatesNothingAfterCreation) {
     flow.Begin(jobs, kShape);
     team.ForRanges(3, 1, [&](uint32_t worker, uint32_t, uint32_t) {
       for (FlowPiece piece; flow.Next(worker % 2, &piece);) {
-        if (flow.Finish(piece)) flow.PublishHidden(piece.job);
+        if (flow.Finish(piece) == FlowEvent::kHiddenComplete) flow.PublishHidden(piece.job);
       }
     });
   }

@@ -17,6 +17,7 @@
 #include "runtime/topology/machine.h"
 #include "runtime/topology/worker_binding.h"
 #include "runtime/topology/worker_plan.h"
+#include "tests/support/store_pool.h"
 
 namespace hearth {
 namespace {
@@ -166,8 +167,7 @@ int Main(uint32_t threads, uint32_t expert_count) {
               DescribePlan(*worker_plan).c_str(), expert_count,
               static_cast<double>(kLayout.blob_bytes()) * 1e-6, read_rate);
   Input input(kernels);
-  auto pool = ExpertPool::Create({.store = **store, .kernels = kernels, .team = team},
-                                 {.rows_max = kRowsMax, .ranks = kRanks});
+  auto pool = StorePool::Create(**store, kernels, team, {.rows_max = kRowsMax, .ranks = kRanks});
   if (!pool.ok()) return 1;
   struct Case {
     uint32_t rows, distinct;

@@ -12,6 +12,7 @@
 #include "runtime/base/prng.h"
 #include "tests/support/allocation_count.h"
 #include "tests/support/runner_fixture.h"
+#include "tests/support/store_pool.h"
 #include "tests/support/tiny_checkpoint.h"
 
 namespace hearth {
@@ -32,8 +33,8 @@ struct Rig {  // a pack of T0, its store and a pool
     EXPECT_TRUE(arena.ok()) << arena.status();
     store = *std::move(arena);
     kernels = &SelectCpuKernels(DetectCpuFeatures());
-    auto created = ExpertPool::Create(
-        {.store = *store, .kernels = *kernels, .team = team},
+    auto created = StorePool::Create(
+        *store, *kernels, team,
         {.rows_max = rows_max, .ranks = kRanks, .decoded_bytes_max = decoded_bytes_max});
     EXPECT_TRUE(created.ok()) << created.status();
     pool = *std::move(created);
@@ -43,7 +44,7 @@ struct Rig {  // a pack of T0, its store and a pool
   std::unique_ptr<TemporaryPack> pack;
   std::unique_ptr<WholeArena> store;
   const CpuKernels* kernels = nullptr;
-  std::unique_ptr<ExpertPool> pool;
+  std::unique_ptr<StorePool> pool;
 };
 
 struct Rows {  // activations, their quantised form and routes
@@ -250,16 +251,20 @@ TEST(ExpertPool, AllocatesNothingInItsSteadyState) {
   EXPECT_EQ(AllocationCount(), before);
 }
 
-TEST(ExpertPool, CountsWhatItServed) {
+TEST(ExpertPool, WorkersTimeIsEnteredUnderTheServiceOfTheExpert) {
   const TinyCheckpoint tiny({.experts = TinyExperts::kModelOptNvfp4});
-  Rig rig(tiny, 1, 4);
-  const Rows rows(rig, 4, tiny.options().hidden, tiny.options().expert_count, 5);
+  Rig rig(tiny, 2, 4);
+  Rows rows(rig, 4, tiny.options().hidden, tiny.options().expert_count, 5);
+  ASSERT_GE(rows.plan.experts.size(), 2u);
+  for (PlannedExpert& planned : rows.plan.experts) planned.service = Service::kVram;
+  rows.plan.experts[0].service = Service::kCpu;
   std::vector<float> output(rows.routes.size() * tiny.options().hidden);
   ASSERT_TRUE(rig.pool->Run(LayerId(2), rows.plan, rows.Input(false), output).ok());
-  EXPECT_EQ(rig.pool->stats().entry_count, rows.routes.size());
-  EXPECT_EQ(rig.pool->stats().expert_count, rows.plan.experts.size());
-  EXPECT_EQ(rig.pool->stats().weight_bytes,
-            rows.plan.experts.size() * rig.store->layout(LayerId(2)).blob_bytes());
+  const LayerTimes& times = rig.pool->times();
+  EXPECT_GT(times.service_ns[static_cast<uint32_t>(Service::kVram)], 0);
+  EXPECT_GT(times.service_ns[static_cast<uint32_t>(Service::kCpu)], 0);
+  EXPECT_EQ(times.service_ns[static_cast<uint32_t>(Service::kPcie)], 0);
+  EXPECT_EQ(times.service_ns[static_cast<uint32_t>(Service::kSsd)], 0);
 }
 
 }  // namespace

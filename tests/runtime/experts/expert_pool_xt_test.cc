@@ -11,6 +11,7 @@
 #include "runtime/experts/expert_pool.h"
 #include "tests/cpu_kernels/xt_blob.h"
 #include "tests/support/allocation_count.h"
+#include "tests/support/store_pool.h"
 
 namespace hearth {
 namespace {
@@ -104,10 +105,10 @@ std::vector<float> ByDefinition(const XtBlob& blob, const float* x) {
   return y;
 }
 
-std::unique_ptr<ExpertPool> MakePool(XtStore& store, WorkerTeam& team) {
-  auto pool = ExpertPool::Create(
-      {.store = store, .kernels = SelectCpuKernels(DetectCpuFeatures()), .team = team},
-      {.rows_max = 40, .ranks = kRanks, .decoded_bytes_max = uint64_t{4} << 20});
+std::unique_ptr<StorePool> MakePool(XtStore& store, WorkerTeam& team) {
+  auto pool =
+      StorePool::Create(store, SelectCpuKernels(DetectCpuFeatures()), team,
+                        {.rows_max = 40, .ranks = kRanks, .decoded_bytes_max = uint64_t{4} << 20});
   EXPECT_TRUE(pool.ok()) << pool.status();
   return *std::move(pool);
 }

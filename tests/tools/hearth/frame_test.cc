@@ -26,6 +26,7 @@ namespace {
 
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 struct SampleConfig {
@@ -200,7 +201,11 @@ TEST(HelpText, TheLargestConfigsFitAScreenAndShowDefaultsAndBounds) {
   ExpectFitsAScreen(page);
   EXPECT_THAT(page, HasSubstr("--max-tokens N"));
   EXPECT_THAT(page, HasSubstr("most tokens drafted per window, 0 = off (0 to 8; default 3)"));
-  EXPECT_THAT(page, HasSubstr("--arithmetic reference|fast"));
+  EXPECT_THAT(page, Not(HasSubstr("--arithmetic reference|fast")));
+  EXPECT_THAT(page, HasSubstr("--help compute: --arithmetic, "));
+  const std::string compute = CommandHelp({"run", "", ""}, FieldsOf(generate), "compute");
+  EXPECT_THAT(compute, HasSubstr("--arithmetic reference|fast"));
+  EXPECT_THAT(compute, Not(HasSubstr("--max-tokens")));
   ScoreConfig score;
   ExpectFitsAScreen(CommandHelp({"score", "scores a text", ""}, FieldsOf(score)));
 }
@@ -218,6 +223,9 @@ TEST(Commands, EveryCommandIsDocumentedAndItsHelpFitsAScreen) {
       EXPECT_EQ(FindField(fields, taken), nullptr) << command.text.name << " lists " << taken;
     }
     ExpectFitsAScreen(CommandHelp(command.text, fields));
+    for (const std::string& group : HelpGroups(fields)) {
+      ExpectFitsAScreen(CommandHelp(command.text, fields, group));
+    }
   }
 }
 

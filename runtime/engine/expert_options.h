@@ -1,0 +1,33 @@
+// Where a runner keeps the experts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cache/io/open_reader.h"
+#include "cache/slots/slot_cache.h"
+
+namespace hearth {
+
+enum class RamTier : uint8_t {
+  kWhole,   // every expert, read and checked at load
+  kBudget,  // as many as a budget holds, the others read as they are asked for
+  kMapped,  // whatever the page cache keeps
+  kDaemon   // in a hearthd, which other engines may share
+};
+
+struct ExpertOptions {
+  SlotBudget slots;  // of the card, or of the host memory that plays one; all zero: none
+  std::string policy = "two-scale";
+  double pcie_share = -1;  // of the RAM misses, 0 to 1; negative: what costs least
+  uint64_t pcie_window_bytes_max = uint64_t{256} << 20;
+  RamTier ram = RamTier::kWhole;
+  uint64_t ram_budget_bytes = 0;  // kBudget
+  std::string daemon_socket;      // kDaemon
+  IoChoice io = IoChoice::kAuto;
+  // Sightings by layer, (expert_count) each, from a profile; empty: none.
+  std::vector<std::vector<float>> seeds;
+};
+
+}  // namespace hearth

@@ -1,0 +1,75 @@
+// The routed experts of a runner, wherever they are: RAM tier, slots, pool and tiers, made from a
+// pack and a few choices, and what they have to tell.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+#include "cache/slots/slot_cache.h"
+#include "cache/store/expert_store.h"
+#include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "pack/format/geometry.h"
+#include "pack/reader/pack.h"
+#include "runtime/backend/backend.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/worker_team.h"
+#include "runtime/engine/expert_options.h"
+#include "runtime/experts/expert_pool.h"
+#include "runtime/experts/expert_tiers.h"
+#include "runtime/experts/slot_device.h"
+
+namespace hearth {
+
+// What the slots of these options take, spares included; 0 without slots.
+absl::StatusOr<uint64_t> SlotBytes(const ExpertFile& file, const ExpertOptions& options);
+
+// What the pool's buffers and outputs take.
+uint64_t ExpertBufferBytes(const ExpertFile& file, const ModelGeometry& geometry,
+                           const PassLimits& limits, uint32_t worker_count, Arithmetic arithmetic);
+
+class ExpertPlacement {
+ public:
+  using Progress = std::function<void(std::string_view what, uint64_t done, uint64_t total)>;
+  struct Deps {  // all outlive the placement
+    const Pack& pack;
+    const CpuKernels& kernels;
+    WorkerTeam& team;
+    Clock& clock;
+  };
+  // Loads the RAM tier, then fills the slots from the seeds.
+  static absl::StatusOr<std::unique_ptr<ExpertPlacement>> Load(const Deps& deps,
+                                                               const ExpertOptions& options,
+                                                               const PassLimits& limits,
+                                                               const Progress& progress);
+  ~ExpertPlacement();
+
+  ExpertTiers& tiers() { return *tiers_; }
+  const ExpertTiers& tiers() const { return *tiers_; }
+  const ExpertPool& pool() const { return *pool_; }
+  const ExpertStore& store() const { return *store_; }
+  const SlotCache* slots() const { return slots_.get(); }  // null: no VRAM
+  bool reads_on_demand() const { return reads_on_demand_; }
+  // What a user should know: fallbacks taken, pools that pin, a host that plays the card.
+  std::vector<std::string> Notes() const;
+
+ private:
+  ExpertPlacement() = default;
+  absl::Status LoadStore(const Deps& deps, const ExpertOptions& options, const Progress& progress);
+  absl::Status MakeSlots(const Deps& deps, const ExpertOptions& options);
+
+  // Destroyed from the last to the first: who borrows goes before what it borrows.
+  std::unique_ptr<ExpertStore> store_;
+  std::unique_ptr<SlotCache> slots_;
+  std::unique_ptr<SlotDevice> device_;
+  std::unique_ptr<ExpertPool> pool_;
+  std::unique_ptr<ExpertTiers> tiers_;
+  bool reads_on_demand_ = false;
+};
+
+}  // namespace hearth

@@ -1,0 +1,99 @@
+#include "runtime/engine/memory_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "runtime/backend/cpu/cpu_backend.h"
+#include "runtime/base/status.h"
+#include "runtime/base/units.h"
+#include "runtime/engine/expert_placement.h"
+
+namespace hearth {
+namespace {
+
+// Code, tokenizer, stacks, tables: what a process takes besides everything that is planned.
+constexpr uint64_t kProcessBytes = 48_MiB;
+
+uint64_t Sum(const MemoryPlan& plan, bool on_card) {
+  uint64_t sum = 0;
+  for (const MemoryItem& item : plan.items) {
+    if (item.on_card == on_card) sum += item.bytes;
+  }
+  return sum;
+}
+
+MemoryItem RamExperts(const MemoryPlanInput& in) {
+  switch (in.experts.ram) {
+    case RamTier::kWhole: {
+      uint64_t bytes = 0;
+      for (uint32_t l = 0; l < in.pack.experts.layer_count(); ++l) {
+        bytes += in.pack.experts.layout(LayerId(l)).stride_bytes() * in.pack.experts.expert_count();
+      }
+      return {.what = "experts", .bytes = bytes};
+    }
+    case RamTier::kBudget:
+      return {.what = "expert budget", .bytes = in.experts.ram_budget_bytes};
+    case RamTier::kMapped:
+    case RamTier::kDaemon:
+      break;
+  }
+  return {};
+}
+
+}  // namespace
+
+uint64_t MemoryPlan::ram_bytes() const { return Sum(*this, false); }
+uint64_t MemoryPlan::card_bytes() const { return Sum(*this, true); }
+
+absl::StatusOr<MemoryPlan> PlanMemory(const MemoryPlanInput& in) {
+  const ModelGeometry& g = in.pack.manifest.geometry;
+  MemoryPlan plan;
+  const auto add = [&plan](MemoryItem item) {
+    if (item.bytes != 0) plan.items.push_back(std::move(item));
+  };
+  add(RamExperts(in));
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t slot_bytes, SlotBytes(in.pack.experts, in.experts));
+  add({.what = in.host_plays_card ? "slots in place of a card" : "slots",
+       .bytes = slot_bytes,
+       .on_card = !in.host_plays_card});
+  uint64_t dense = in.pack.dense.file().bytes() + (in.pack.mtp ? in.pack.mtp->file().bytes() : 0);
+  if (in.arithmetic == Arithmetic::kReference) dense *= 4;  // Q8 decoded to fp32
+  add({.what = "dense weights", .bytes = dense});
+  if (in.pack.ngram && in.ngram_in_memory) {
+    add({.what = "n-gram table", .bytes = in.pack.ngram->file().bytes()});
+  }
+  const CpuBackendBytes backend = PlanCpuBackend(g, in.limits, in.worker_count, in.context_tokens);
+  add({.what = absl::StrCat("state of ", in.context_tokens, " tokens"), .bytes = backend.sequence});
+  add({.what = "buffers",
+       .bytes = backend.buffers +
+                ExpertBufferBytes(in.pack.experts, g, in.limits, in.worker_count, in.arithmetic)});
+  add({.what = "program", .bytes = kProcessBytes});
+  std::stable_sort(plan.items.begin(), plan.items.end(),
+                   [](const MemoryItem& a, const MemoryItem& b) { return a.bytes > b.bytes; });
+  return plan;
+}
+
+std::string DescribeMemoryPlan(const MemoryPlan& plan, const MemoryLimit& limit) {
+  std::string parts;
+  for (const MemoryItem& item : plan.items) {
+    absl::StrAppend(&parts, parts.empty() ? "" : ", ", item.what, " ", FormatBytes(item.bytes));
+  }
+  std::string text =
+      absl::StrCat("RAM ", FormatBytes(plan.ram_bytes()), " of ",
+                   FormatBytes(limit.available_bytes), " available (", limit.source, ")");
+  if (plan.card_bytes() != 0) absl::StrAppend(&text, ", VRAM ", FormatBytes(plan.card_bytes()));
+  return absl::StrCat(text, ": ", parts);
+}
+
+absl::Status CheckMemoryPlan(const MemoryPlan& plan, const MemoryLimit& limit) {
+  if (plan.ram_bytes() <= limit.available_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("does not fit: ", DescribeMemoryPlan(plan, limit),
+                   "; --ram-budget keeps fewer experts in RAM, fewer --slots or a pack of fewer "
+                   "bits take less, or free memory"));
+}
+
+}  // namespace hearth

@@ -1,0 +1,352 @@
+#include "runtime/experts/expert_tiers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "runtime/base/check.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+// Waits for one upload.
+class OneUpload final : public UploadSink {
+ public:
+  void OnUploaded(uint32_t, const absl::Status& status) override {
+    status_ = status;
+    done_.store(1, std::memory_order_release);
+    done_.notify_all();
+  }
+  absl::Status Await() {
+    done_.wait(0, std::memory_order_acquire);
+    return status_;
+  }
+
+ private:
+  absl::Status status_;
+  std::atomic<uint32_t> done_{0};
+};
+
+bool ArrivesLate(Service service) { return service == Service::kPcie || service == Service::kSsd; }
+
+}  // namespace
+
+ExpertTiers::ExpertTiers(const Deps& deps, const ExpertTiersOptions& options)
+    : deps_(deps), options_(options), ledger_(deps.store.layer_count()) {
+  HEARTH_CHECK((deps.slots == nullptr) == (deps.device == nullptr));
+  pcie_bytes_left_ = options.pcie_window_bytes_max;
+  const uint32_t count = deps.store.expert_count();
+  plan_.Reserve(options.rows_max, options.ranks, count);
+  items_.resize(count);
+  weights_.resize(count);
+  sightings_.reserve(count);
+  residency_.reserve(count);
+  heat_.reserve(count);
+  wanted_.reserve(count);
+  fetched_.reserve(count);
+  fetched_index_.reserve(count);
+  ahead_.reserve(count);
+  if (deps.slots == nullptr) return;
+  fill_.resize(options.promotions_max);
+  promotions_ = std::make_unique<Promotions>(
+      Promotions::Deps{.slots = *deps.slots, .device = *deps.device, .store = deps.store},
+      options.promotions_max);
+}
+
+ExpertTiers::~ExpertTiers() = default;
+
+absl::Status ExpertTiers::FillSlots(const std::function<void(uint64_t, uint64_t)>& progress) {
+  if (promotions_ == nullptr) return absl::OkStatus();
+  uint64_t total = 0;
+  for (const SlotPoolShape& pool : deps_.slots->pools()) total += pool.slot_count * pool.slot_bytes;
+  for (uint64_t done = 0;;) {
+    const size_t count = deps_.slots->ProposeFill(fill_);
+    for (size_t i = 0; i < count; ++i) {
+      if (deps_.slots->Heat(fill_[i].in) <= 0) {  // nothing is known of it: let traffic decide
+        promotions_->Drain();
+        return absl::OkStatus();
+      }
+      HEARTH_ASSIGN_OR_RETURN(ExpertLease lease, deps_.store.Acquire(fill_[i].in));
+      done += deps_.store.layout(fill_[i].in.layer).stride_bytes();
+      if (!promotions_->Start(fill_[i], std::move(lease))) break;
+    }
+    promotions_->Drain();
+    if (progress) progress(std::min(done, total), total);
+    if (count == 0) return absl::OkStatus();
+  }
+}
+
+void ExpertTiers::Observe(LayerId layer, TrafficKind kind) {
+  sightings_.clear();
+  for (const PlannedExpert& planned : plan_.experts) {
+    sightings_.push_back({.expert = planned.expert, .entry_count = planned.entry_count});
+  }
+  const LayerTraffic traffic{.layer = layer, .experts = sightings_, .kind = kind};
+  window_has_prompt_ |= kind == TrafficKind::kPrompt;
+  if (deps_.slots != nullptr) deps_.slots->Observe(traffic);
+  deps_.store.Observe(traffic);
+}
+
+// Leases are taken before services are chosen: what is in RAM now stays there for the layer.
+void ExpertTiers::FindExperts(LayerId layer) {
+  residency_.clear();
+  heat_.clear();
+  wanted_.assign(plan_.experts.size(), 0);
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    const ExpertKey key{layer, plan_.experts[i].expert};
+    Item& item = items_[i];
+    item.status = absl::OkStatus();
+    item.asked_ns = item.arrived_ns = 0;
+    heat_.push_back(deps_.slots == nullptr ? 0 : deps_.slots->Heat(key));
+    if (deps_.slots != nullptr) item.slot = deps_.slots->Acquire(key);
+    if (item.slot.valid()) {
+      residency_.push_back(Residency::kVram);
+      continue;
+    }
+    std::optional<ExpertLease> lease = deps_.store.TryAcquire(key);
+    residency_.push_back(lease ? Residency::kRam : Residency::kNvme);
+    if (lease) item.ram = *std::move(lease);
+  }
+}
+
+void ExpertTiers::ProposeSwaps(TrafficKind kind) {
+  if (deps_.slots == nullptr || kind != TrafficKind::kWindow) return;
+  for (const Swap& swap : deps_.slots->Propose()) {
+    const auto at =
+        std::lower_bound(plan_.experts.begin(), plan_.experts.end(), swap.in.expert,
+                         [](const PlannedExpert& p, ExpertId expert) { return p.expert < expert; });
+    HEARTH_CHECK(at != plan_.experts.end() && at->expert == swap.in.expert);
+    const auto i = static_cast<size_t>(at - plan_.experts.begin());
+    wanted_[i] = 1;
+    items_[i].swap = swap;
+  }
+}
+
+void ExpertTiers::Choose(LayerId layer) {
+  ServiceLimits limits{.pcie_share = options_.pcie_share,
+                       .pcie_bytes_left = pcie_bytes_left_,
+                       .blob_bytes = deps_.store.layout(layer).stride_bytes(),
+                       .uploads_max = 0};
+  if (deps_.slots != nullptr) {
+    limits.uploads_max = options_.promotions_max;
+    // Uploading to what the CPU has to compute anyway only pays when somebody asks for it.
+    if (limits.pcie_share < 0 && !deps_.device->computes()) limits.pcie_share = 0;
+  }
+  ChooseServices(residency_, {.heat = heat_, .wanted = wanted_}, limits, costs_, plan_);
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    PlannedExpert& planned = plan_.experts[i];
+    if (planned.service != Service::kPcie) continue;
+    const absl::StatusOr<SlotRef> slot = deps_.slots->BeginFill({layer, planned.expert});
+    if (!slot.ok()) {
+      planned.service = Service::kCpu;
+      continue;
+    }
+    items_[i].upload = *slot;
+    pcie_bytes_left_ -= std::min(pcie_bytes_left_, limits.blob_bytes);
+  }
+}
+
+void ExpertTiers::StartArrivals(LayerId layer) {
+  const int64_t now_ns = deps_.clock.NowNs();
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    if (ArrivesLate(plan_.experts[i].service)) items_[i].asked_ns = now_ns;
+  }
+  if (!fetched_.empty()) deps_.store.Fetch(layer, fetched_, *this);
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    if (plan_.experts[i].service != Service::kPcie) continue;
+    deps_.device->Upload(items_[i].upload, items_[i].ram.bytes(), *this, static_cast<uint32_t>(i));
+  }
+}
+
+void ExpertTiers::OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) {
+  const uint32_t i = fetched_index_[index];
+  Item& item = items_[i];
+  item.arrived_ns = deps_.clock.NowNs();
+  if (lease.ok()) {
+    item.ram = *std::move(lease);
+  } else {
+    item.status = lease.status();
+  }
+  deps_.pool.Arrive(i, item.ram.bytes().data());
+}
+
+void ExpertTiers::OnUploaded(uint32_t index, const absl::Status& status) {
+  Item& item = items_[index];
+  item.arrived_ns = deps_.clock.NowNs();
+  item.status = status;
+  deps_.pool.Arrive(index, status.ok() ? deps_.device->HostView(item.upload).data() : nullptr);
+}
+
+void ExpertTiers::OnExpertDone(uint32_t index) {
+  Item& item = items_[index];
+  item.slot = {};
+  // Blocks go back at once: a small RAM tier needs them for what is still to be read.
+  if (wanted_[index] == 0) item.ram = {};
+}
+
+absl::Status ExpertTiers::AcquireForDecoding(LayerId layer) {
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    Item& item = items_[i];
+    if (plan_.experts[i].service == Service::kSsd) {
+      item.asked_ns = deps_.clock.NowNs();
+      HEARTH_ASSIGN_OR_RETURN(item.ram, deps_.store.Acquire({layer, plan_.experts[i].expert}));
+      item.arrived_ns = deps_.clock.NowNs();
+    } else if (plan_.experts[i].service == Service::kPcie) {
+      OneUpload upload;
+      item.asked_ns = deps_.clock.NowNs();
+      deps_.device->Upload(item.upload, item.ram.bytes(), upload, 0);
+      HEARTH_RETURN_IF_ERROR(upload.Await());
+      item.arrived_ns = deps_.clock.NowNs();
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, const ExpertRows& input,
+                                   TrafficKind kind, std::span<float> output) {
+  GroupRoutes(routes, plan_);
+  Observe(layer, kind);
+  FindExperts(layer);
+  ProposeSwaps(kind);
+  Choose(layer);
+  const bool decodes = deps_.pool.DecodesFirst(layer, input);
+  absl::Status status = decodes ? AcquireForDecoding(layer) : absl::OkStatus();
+  fetched_.clear();
+  fetched_index_.clear();
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    const Service service = plan_.experts[i].service;
+    const ExpertKey key{layer, plan_.experts[i].expert};
+    weights_[i] = {.blob = nullptr, .node = deps_.store.NodeOf(key)};
+    if (service == Service::kVram) {
+      weights_[i].blob = deps_.device->HostView(items_[i].slot.ref()).data();
+    } else if (!ArrivesLate(service) || decodes) {
+      weights_[i].blob = items_[i].ram.bytes().data();
+    } else if (service == Service::kSsd) {
+      fetched_.push_back(plan_.experts[i].expert);
+      fetched_index_.push_back(static_cast<uint32_t>(i));
+    }
+  }
+  if (status.ok()) {
+    status = deps_.pool.Begin(layer, plan_, input, std::span(weights_).first(plan_.experts.size()),
+                              output, this);
+  }
+  if (status.ok()) {
+    if (!decodes) StartArrivals(layer);
+    const LayerTimes times = deps_.pool.Finish();
+    status = FirstError();
+    if (status.ok()) Record(layer, times);
+  }
+  KeepOrDrop(status.ok());
+  return status;
+}
+
+absl::Status ExpertTiers::FirstError() const {
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    if (!items_[i].status.ok()) return items_[i].status;
+  }
+  return absl::OkStatus();
+}
+
+// What the layer leaves behind: uploads and RAM copies of wanted experts become residents, all else
+// goes back to where it was.
+void ExpertTiers::KeepOrDrop(bool keep) {
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    Item& item = items_[i];
+    item.slot = {};
+    ExpertLease ram = std::exchange(item.ram, {});
+    const bool wanted = keep && wanted_[i] != 0;
+    const uint64_t bytes = ram.bytes().size();
+    if (item.upload.valid()) {
+      ram = {};
+      const SlotRef slot = std::exchange(item.upload, SlotRef());
+      if (wanted) {
+        deps_.slots->BeginSwap(item.swap);
+        promotions_->Land(slot, item.swap);
+      } else {
+        deps_.slots->Discard(slot);
+      }
+    } else if (wanted && bytes != 0 && bytes <= pcie_bytes_left_ &&
+               promotions_->Start(item.swap, std::move(ram))) {
+      pcie_bytes_left_ -= bytes;
+    }
+  }
+  if (promotions_ != nullptr) promotions_->Settle();
+}
+
+void ExpertTiers::Record(LayerId layer, const LayerTimes& times) {
+  LedgerCounts counts{.wait_ns = times.wait_ns, .passes = 1};
+  const uint64_t blob_bytes = deps_.store.layout(layer).blob_bytes();
+  std::array<int64_t, kServiceCount> asked_ns{}, arrived_ns{};
+  LayerMeasurement measured;
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    const PlannedExpert& planned = plan_.experts[i];
+    ServiceTotals& totals = counts.of(planned.service);
+    ++totals.distinct;
+    totals.entries += planned.entry_count;
+    totals.bytes += blob_bytes;
+    if (planned.service == Service::kCpu) measured.cpu_rows += planned.entry_count;
+    if (!ArrivesLate(planned.service)) continue;
+    const auto s = static_cast<uint32_t>(planned.service);
+    asked_ns[s] = asked_ns[s] == 0 ? items_[i].asked_ns : std::min(asked_ns[s], items_[i].asked_ns);
+    arrived_ns[s] = std::max(arrived_ns[s], items_[i].arrived_ns);
+  }
+  for (uint32_t s = 0; s < kServiceCount; ++s) {
+    counts.services[s].ns = times.service_ns[s] + (arrived_ns[s] - asked_ns[s]);
+  }
+  ledger_.Add(layer, plan_, counts);
+  const auto pcie = static_cast<uint32_t>(Service::kPcie);
+  measured.cpu_experts = static_cast<uint32_t>(counts.of(Service::kCpu).distinct);
+  measured.cpu_ns = times.service_ns[static_cast<uint32_t>(Service::kCpu)] / deps_.pool.workers();
+  measured.pcie_experts = static_cast<uint32_t>(counts.of(Service::kPcie).distinct);
+  measured.pcie_ns = arrived_ns[pcie] - asked_ns[pcie];
+  UpdateCosts(measured, costs_);
+  if (observer_ != nullptr) {
+    observer_->OnLayerTraffic({.layer = layer, .experts = sightings_},
+                              static_cast<uint32_t>(counts.of(Service::kVram).distinct));
+  }
+}
+
+// A slot that is free costs nobody anything: the hottest of what RAM has goes there. Returns how
+// many were started.
+uint32_t ExpertTiers::StartFills() {
+  const size_t count = deps_.slots->ProposeFill(fill_);
+  uint32_t started = 0;
+  for (size_t i = 0; i < count && deps_.slots->Heat(fill_[i].in) > 0; ++i) {
+    const uint64_t bytes = deps_.store.layout(fill_[i].in.layer).stride_bytes();
+    std::optional<ExpertLease> lease = deps_.store.TryAcquire(fill_[i].in);
+    if (!lease) continue;
+    if (bytes > pcie_bytes_left_ || !promotions_->Start(fill_[i], *std::move(lease))) break;
+    pcie_bytes_left_ -= bytes;
+    ++started;
+  }
+  return started;
+}
+
+void ExpertTiers::EndWindow(uint32_t token_count) {
+  if (deps_.slots != nullptr) {
+    promotions_->Settle();
+    deps_.slots->EndWindow(token_count);
+    // After a part of a prompt there is time to wait for the copies and go on; a window does not
+    // wait.
+    while (StartFills() != 0 && window_has_prompt_) promotions_->Drain();
+  }
+  deps_.store.EndWindow(token_count);
+  pcie_bytes_left_ = options_.pcie_window_bytes_max;
+  window_has_prompt_ = false;
+  if (observer_ != nullptr) observer_->OnWindowEnd(token_count);
+}
+
+void ExpertTiers::LookAhead(LayerId layer, std::span<const uint32_t> experts) {
+  ahead_.clear();
+  for (const uint32_t expert : experts) {
+    const ExpertKey key{layer, ExpertId(expert)};
+    if (std::find(ahead_.begin(), ahead_.end(), key.expert) != ahead_.end()) continue;
+    if (ahead_.size() == ahead_.capacity()) break;
+    if (deps_.slots != nullptr && deps_.slots->resident(key)) continue;
+    if (deps_.store.TryAcquire(key)) continue;
+    ahead_.push_back(key.expert);
+  }
+  if (!ahead_.empty()) deps_.store.LookAhead(layer, ahead_);
+}
+
+}  // namespace hearth

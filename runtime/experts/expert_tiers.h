@@ -1,0 +1,126 @@
+// Serves a layer's routed experts from wherever they are: VRAM slots, uploads over PCIe, the CPU
+// from RAM, or the drive. Takes the routes, finds every distinct expert, chooses a service for it,
+// has it computed and enters it in the ledger; decides with the slot cache what VRAM should hold
+// next. The answer does not depend on any of that.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "cache/slots/slot_cache.h"
+#include "cache/store/expert_store.h"
+#include "runtime/base/clock.h"
+#include "runtime/experts/expert_pool.h"
+#include "runtime/experts/promotions.h"
+#include "runtime/experts/slot_device.h"
+#include "runtime/plan/ledger.h"
+#include "runtime/plan/service_choice.h"
+#include "runtime/plan/window_plan.h"
+
+namespace hearth {
+
+// What a window did in one layer, for whoever keeps a history of it.
+class TrafficObserver {
+ public:
+  virtual ~TrafficObserver() = default;
+  // The distinct experts of a layer and how many of them were in VRAM.
+  virtual void OnLayerTraffic(const LayerTraffic& traffic, uint32_t vram_count) = 0;
+  virtual void OnWindowEnd(uint32_t token_count) = 0;
+};
+
+struct ExpertTiersOptions {
+  uint32_t rows_max = 0;  // of one pass
+  uint32_t ranks = 0;
+  double pcie_share = -1;  // of a layer's RAM misses, 0 to 1; negative: what costs least
+  uint64_t pcie_window_bytes_max = UINT64_MAX;  // uploads of one window
+  uint32_t promotions_max = 8;                  // on their way in the background
+};
+
+// Used by one thread, which owns the slot cache and runs the passes.
+class ExpertTiers final : private ArrivalSink, private UploadSink, private ExpertDoneSink {
+ public:
+  struct Deps {  // all outlive this
+    ExpertStore& store;
+    ExpertPool& pool;
+    Clock& clock;
+    SlotCache* slots = nullptr;  // null, with device: no VRAM
+    SlotDevice* device = nullptr;
+  };
+  ExpertTiers(const Deps& deps, const ExpertTiersOptions& options);
+  ~ExpertTiers() override;
+
+  // Fills free slots with the hottest experts, reading what is not in RAM; `progress` gets bytes
+  // done and in all.
+  absl::Status FillSlots(const std::function<void(uint64_t, uint64_t)>& progress);
+
+  // Computes the experts of one layer: output (rows, ranks, hidden), unweighted. On an error the
+  // output is worthless, everything is as before, and the next pass may go on.
+  absl::Status RunLayer(LayerId layer, const RouteInput& routes, const ExpertRows& input,
+                        TrafficKind kind, std::span<float> output);
+  // The pass is over and `token_count` of its rows were kept.
+  void EndWindow(uint32_t token_count);
+  // These routes are likely in `layer`, which comes next: the drive may read ahead.
+  void LookAhead(LayerId layer, std::span<const uint32_t> experts);
+
+  const WindowPlan& plan() const { return plan_; }  // of the last layer
+  const Ledger& ledger() const { return ledger_; }
+  const ServiceCosts& costs() const { return costs_; }
+  void set_observer(TrafficObserver* observer) { observer_ = observer; }  // null: none
+
+ private:
+  struct Item {  // one expert of the plan at hand
+    SlotLease slot;
+    ExpertLease ram;
+    SlotRef upload;        // kPcie: the slot it was copied into
+    Swap swap;             // wanted: what makes it resident
+    int64_t asked_ns = 0;  // kPcie, kSsd
+    int64_t arrived_ns = 0;
+    absl::Status status;  // kPcie, kSsd: of the arrival
+  };
+
+  void Observe(LayerId layer, TrafficKind kind);
+  void FindExperts(LayerId layer);
+  void ProposeSwaps(TrafficKind kind);
+  void Choose(LayerId layer);
+  void StartArrivals(LayerId layer);
+  absl::Status AcquireForDecoding(LayerId layer);
+  absl::Status FirstError() const;
+  void KeepOrDrop(bool keep);
+  uint32_t StartFills();
+  void Record(LayerId layer, const LayerTimes& times);
+
+  void OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) override;
+  void OnUploaded(uint32_t index, const absl::Status& status) override;
+  void OnExpertDone(uint32_t index) override;
+
+  Deps deps_;
+  ExpertTiersOptions options_;
+  std::unique_ptr<Promotions> promotions_;  // null without slots
+  TrafficObserver* observer_ = nullptr;
+  Ledger ledger_;
+  ServiceCosts costs_;
+  uint64_t pcie_bytes_left_ = 0;  // of this window
+  bool window_has_prompt_ = false;
+
+  // Of the layer at hand, by index into plan_.experts unless said otherwise.
+  WindowPlan plan_;
+  std::vector<Item> items_;
+  std::vector<ExpertSighting> sightings_;
+  std::vector<Residency> residency_;
+  std::vector<float> heat_;
+  std::vector<uint8_t> wanted_;
+  std::vector<ExpertWeights> weights_;
+  std::vector<ExpertId> fetched_;        // what is asked of the store...
+  std::vector<uint32_t> fetched_index_;  // ...and where each is in the plan
+  std::vector<ExpertId> ahead_;
+  std::vector<Swap> fill_;
+};
+
+}  // namespace hearth

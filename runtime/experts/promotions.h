@@ -1,0 +1,54 @@
+// Experts on their way into VRAM in the background: copied from RAM while the passes go on,
+// resident from the moment their copy has landed. Also what every landing has in common: the
+// victim's bytes are offered to the RAM tier before its slot is reused.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cache/slots/slot_cache.h"
+#include "cache/store/expert_store.h"
+#include "runtime/experts/slot_device.h"
+
+namespace hearth {
+
+// Used by the thread that owns the SlotCache.
+class Promotions final : public UploadSink {
+ public:
+  struct Deps {  // all outlive this
+    SlotCache& slots;
+    SlotDevice& device;
+    ExpertStore& store;
+  };
+  // At most `count_max` on their way at a time.
+  Promotions(const Deps& deps, uint32_t count_max);
+  ~Promotions() override;  // waits for copies under way
+
+  // Begins to copy swap.in, whose bytes `source` holds in place. False, and nothing has happened,
+  // when no slot is free or enough are on their way already.
+  bool Start(const Swap& swap, ExpertLease source);
+  // Makes resident what has been copied.
+  void Settle();
+  // The same, after waiting for all copies under way.
+  void Drain();
+  // `slot` holds the bytes of swap.in: makes it resident.
+  void Land(SlotRef slot, const Swap& swap);
+
+ private:
+  enum State : uint32_t { kIdle, kCopying, kCopied, kFailed };
+  struct Item {
+    std::atomic<uint32_t> state{kIdle};
+    Swap swap;
+    SlotRef slot;
+    ExpertLease source;
+  };
+  void OnUploaded(uint32_t index, const absl::Status& status) override;
+
+  Deps deps_;
+  std::vector<Item> items_;
+  std::vector<std::byte> victim_bytes_;  // where the CPU cannot see the slots
+};
+
+}  // namespace hearth

@@ -1,0 +1,26 @@
+// What the expert tiers did, as JSON and as text.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "runtime/engine/expert_placement.h"
+#include "runtime/engine/memory_plan.h"
+#include "runtime/plan/ledger.h"
+
+namespace hearth::cli {
+
+// {"vram": {"distinct", "entries", "bytes", "seconds"}, "pcie", "cpu", "ssd", "total"}
+nlohmann::ordered_json LedgerJson(const LedgerCounts& counts);
+
+// Hit rate, waits, swaps, the RAM tier's reads and the notes; with_layers: a ledger for each layer.
+nlohmann::ordered_json ExpertStatsJson(const ExpertPlacement& experts, bool with_layers);
+
+// {"ram_bytes", "vram_bytes", "items": [{"what", "bytes", "on_card"}]}
+nlohmann::ordered_json MemoryPlanJson(const MemoryPlan& plan);
+
+// The ledger in total and a line for each layer, the swaps and the RAM tier.
+std::string ExpertStatsText(const ExpertPlacement& experts);
+
+}  // namespace hearth::cli
