@@ -46,8 +46,13 @@ constexpr unsigned kSetupFlags[] = {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUB
 struct UringRing::Ring {
   struct io_uring uring = {};
   bool is_set_up = false;
+  bool has_buffers = false;
   ~Ring() {
-    if (is_set_up) ::io_uring_queue_exit(&uring);
+    if (!is_set_up) return;
+    // Closing the ring alone gives locked memory back some time later: the next reader of this
+    // process would meet the limit.
+    if (has_buffers) ::io_uring_unregister_buffers(&uring);
+    ::io_uring_queue_exit(&uring);
   }
 };
 
@@ -139,6 +144,7 @@ void UringRing::RegisterBuffers() {
     result = ::io_uring_register_buffers(&ring_->uring, pieces.data(), count);
   }
   registered_ = result == 0;
+  ring_->has_buffers = registered_;
   if (registered_) return;
   const std::string what = "reads land in memory that is not registered with io_uring: ";
   if (result == -ENOMEM) {
