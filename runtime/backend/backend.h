@@ -85,6 +85,10 @@ class Backend {
   // Runs the layer up to its router. The results stay valid until SecondHalf.
   virtual absl::StatusOr<Routes> FirstHalf(LayerId layer) = 0;
   virtual ExpertInput expert_input() const = 0;
+  // Between FirstHalf and SecondHalf of the layer before: the experts that the router of `layer`,
+  // not the MTP layer, would choose from the residual as it is, (rows, ranks) in any order. A
+  // guess, of use to whoever fetches experts; window passes only. Changes nothing of the pass.
+  virtual absl::StatusOr<std::span<const uint32_t>> PredictExperts(LayerId layer) = 0;
   // `expert_output` (rows, ranks, hidden): each expert's output, unweighted. Combined in rank
   // order.
   virtual absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) = 0;

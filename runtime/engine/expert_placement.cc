@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "cache/store/budget_store.h"
 #include "cache/store/whole_arena.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
@@ -70,7 +71,17 @@ absl::Status ExpertPlacement::LoadStore(const Deps& deps, const ExpertOptions& o
       HEARTH_ASSIGN_OR_RETURN(store_, WholeArena::Load(deps.pack.experts, deps.team, loading));
       return absl::OkStatus();
     }
-    case RamTier::kBudget:
+    case RamTier::kBudget: {
+      reads_on_demand_ = true;
+      BudgetStoreOptions budget;
+      budget.budget_bytes = options.ram_budget_bytes;
+      budget.blocks.policy = options.policy;
+      budget.io = options.io;
+      budget.seeds = options.seeds;
+      HEARTH_ASSIGN_OR_RETURN(store_,
+                              BudgetStore::Create(deps.pack.experts, budget, deps.clock, loading));
+      return absl::OkStatus();
+    }
     case RamTier::kMapped:
     case RamTier::kDaemon:
       break;

@@ -59,13 +59,22 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
   const std::span<float> output(reinterpret_cast<float*>(expert_output_.data().data()),
                                 expert_output_.data().size() / sizeof(float));
   ExpertTiers& tiers = experts_->tiers();
-  HEARTH_RETURN_IF_ERROR(tiers.RunLayer(
-      layer,
-      {.expert = routes.expert,
-       .rows = routes.rows,
-       .ranks = routes.ranks,
-       .expert_count = geometry().moe.expert_count},
-      {.x = input.x, .quantized = input.quantized, .rows = input.rows}, kind, output));
+  const LayerId after(layer.value + 1);
+  const auto predict = [&]() -> std::span<const uint32_t> {
+    const absl::StatusOr<std::span<const uint32_t>> experts = backend_->PredictExperts(after);
+    return experts.ok() ? *experts : std::span<const uint32_t>();
+  };
+  const NextLayer next{.layer = after, .predict = predict};
+  const bool look_ahead = experts_->reads_on_demand() && kind == TrafficKind::kWindow &&
+                          after.value < geometry().layer_count();
+  HEARTH_RETURN_IF_ERROR(
+      tiers.RunLayer(layer,
+                     {.expert = routes.expert,
+                      .rows = routes.rows,
+                      .ranks = routes.ranks,
+                      .expert_count = geometry().moe.expert_count},
+                     {.x = input.x, .quantized = input.quantized, .rows = input.rows}, kind, output,
+                     look_ahead ? &next : nullptr));
   if (observer_ != nullptr) {
     observer_->OnExperts(layer, {.plan = tiers.plan(),
                                  .x = {input.x, size_t{input.rows} * geometry().hidden},

@@ -203,7 +203,8 @@ absl::Status ExpertTiers::AcquireForDecoding(LayerId layer) {
 }
 
 absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, const ExpertRows& input,
-                                   TrafficKind kind, std::span<float> output) {
+                                   TrafficKind kind, std::span<float> output,
+                                   const NextLayer* next) {
   GroupRoutes(routes, plan_);
   Observe(layer, kind);
   FindExperts(layer);
@@ -232,6 +233,7 @@ absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, cons
   }
   if (status.ok()) {
     if (!decodes) StartArrivals(layer);
+    if (next != nullptr) LookAhead(*next);
     const LayerTimes times = deps_.pool.Finish();
     status = FirstError();
     if (status.ok()) Record(layer, times);
@@ -336,17 +338,17 @@ void ExpertTiers::EndWindow(uint32_t token_count) {
   if (observer_ != nullptr) observer_->OnWindowEnd(token_count);
 }
 
-void ExpertTiers::LookAhead(LayerId layer, std::span<const uint32_t> experts) {
+void ExpertTiers::LookAhead(const NextLayer& next) {
   ahead_.clear();
-  for (const uint32_t expert : experts) {
-    const ExpertKey key{layer, ExpertId(expert)};
+  for (const uint32_t expert : next.predict()) {
+    const ExpertKey key{next.layer, ExpertId(expert)};
     if (std::find(ahead_.begin(), ahead_.end(), key.expert) != ahead_.end()) continue;
     if (ahead_.size() == ahead_.capacity()) break;
     if (deps_.slots != nullptr && deps_.slots->resident(key)) continue;
     if (deps_.store.TryAcquire(key)) continue;
     ahead_.push_back(key.expert);
   }
-  if (!ahead_.empty()) deps_.store.LookAhead(layer, ahead_);
+  if (!ahead_.empty()) deps_.store.LookAhead(next.layer, ahead_);
 }
 
 }  // namespace hearth

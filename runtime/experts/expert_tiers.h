@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -33,6 +34,12 @@ class TrafficObserver {
   // The distinct experts of a layer and how many of them were in VRAM.
   virtual void OnLayerTraffic(const LayerTraffic& traffic, uint32_t vram_count) = 0;
   virtual void OnWindowEnd(uint32_t token_count) = 0;
+};
+
+// The experts that the next layer may want; asked for while this layer's reads are under way.
+struct NextLayer {
+  LayerId layer;
+  absl::FunctionRef<std::span<const uint32_t>()> predict;
 };
 
 struct ExpertTiersOptions {
@@ -62,12 +69,11 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
 
   // Computes the experts of one layer: output (rows, ranks, hidden), unweighted. On an error the
   // output is worthless, everything is as before, and the next pass may go on.
+  // `next`, unless null, is what the drive may read ahead when it has nothing else to do.
   absl::Status RunLayer(LayerId layer, const RouteInput& routes, const ExpertRows& input,
-                        TrafficKind kind, std::span<float> output);
+                        TrafficKind kind, std::span<float> output, const NextLayer* next);
   // The pass is over and `token_count` of its rows were kept.
   void EndWindow(uint32_t token_count);
-  // These routes are likely in `layer`, which comes next: the drive may read ahead.
-  void LookAhead(LayerId layer, std::span<const uint32_t> experts);
 
   const WindowPlan& plan() const { return plan_; }  // of the last layer
   const Ledger& ledger() const { return ledger_; }
@@ -92,6 +98,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   void StartArrivals(LayerId layer);
   absl::Status AcquireForDecoding(LayerId layer);
   absl::Status FirstError() const;
+  void LookAhead(const NextLayer& next);
   void KeepOrDrop(bool keep);
   uint32_t StartFills();
   void Record(LayerId layer, const LayerTimes& times);

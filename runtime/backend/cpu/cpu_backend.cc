@@ -46,6 +46,7 @@ class CpuBackend final : public Backend {
                           DraftSource source) override;
   absl::StatusOr<Routes> FirstHalf(LayerId layer) override;
   ExpertInput expert_input() const override;
+  absl::StatusOr<std::span<const uint32_t>> PredictExperts(LayerId layer) override;
   absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) override;
   absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) override;
   absl::Status Commit(Sequence& sequence, uint32_t row_count) override;
@@ -271,6 +272,14 @@ ExpertInput CpuBackend::expert_input() const {
                     .cols = geometry().hidden};
   }
   return in;
+}
+
+absl::StatusOr<std::span<const uint32_t>> CpuBackend::PredictExperts(LayerId layer) {
+  if (pass_.phase != Phase::kWindow || layer.value >= geometry().layer_count()) {
+    return absl::FailedPreconditionError("only the layers of a window are predicted");
+  }
+  const LayerWeights& w = pass_.weights.layer(layer.value);
+  return RunRouterAhead(pass_, w.moe_hc, w.moe);
 }
 
 absl::Status CpuBackend::SecondHalf(LayerId layer, std::span<const float> expert_output) {

@@ -76,6 +76,9 @@ struct PassBuffers {
   std::span<float> router_logits;    // experts
   std::span<uint32_t> route_expert;  // ranks
   std::span<float> route_weight;     // ranks
+  std::span<float> ahead_u;          // hidden; rows of a window, as all of ahead_
+  std::span<float> ahead_inject;     // streams
+  std::span<uint32_t> ahead_expert;  // ranks
   std::span<float> shared_gate;      // shared_width
   std::span<float> shared_up;        // shared_width
   std::span<float> shared_y;         // hidden
@@ -137,6 +140,11 @@ absl::Status AddNgram(PassContext& pass, const NgramWeights& w);
 
 // Routes of all rows from u. DataLoss when a score is not a number.
 absl::Status RunRouter(PassContext& pass, const MoeWeights& w);
+// The experts that the layer with these weights would choose from h as it is: (rows, ranks).
+// Leaves everything else of the pass as it was.
+absl::StatusOr<std::span<const uint32_t>> RunRouterAhead(PassContext& pass,
+                                                         const HyperConnectionWeights& hc,
+                                                         const MoeWeights& w);
 // y = experts combined in rank order, plus the shared expert.
 void CombineExperts(PassContext& pass, const MoeWeights& w, std::span<const float> expert_output);
 

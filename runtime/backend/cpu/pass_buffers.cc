@@ -52,6 +52,7 @@ void ReserveMixers(ScratchArena& arena, PassBuffers& b, const ModelGeometry& g, 
 PassBounds BoundsOf(const ModelGeometry& g, const PassLimits& limits, uint32_t worker_count) {
   const AttentionGeometry& a = g.attention;
   return {.rows = std::max(limits.prompt_rows_max, limits.window_rows_max),
+          .window_rows = limits.window_rows_max,
           .workers = worker_count,
           .chosen_max = (a.block_count_max + 1) * a.block_tokens,
           .blocks_max = g.context_tokens_max / a.block_tokens + 1};
@@ -86,6 +87,9 @@ void ReservePassBuffers(ScratchArena& arena, PassBuffers& b, const ModelGeometry
   arena.Reserve(b.router_logits, rows * g.moe.expert_count);
   arena.Reserve(b.route_expert, rows * g.moe.experts_per_token);
   arena.Reserve(b.route_weight, rows * g.moe.experts_per_token);
+  arena.Reserve(b.ahead_u, size_t{bounds.window_rows} * g.hidden);
+  arena.Reserve(b.ahead_inject, size_t{bounds.window_rows} * g.stream_count);
+  arena.Reserve(b.ahead_expert, size_t{bounds.window_rows} * g.moe.experts_per_token);
   arena.Reserve(b.shared_gate, rows * g.moe.shared_width);
   arena.Reserve(b.shared_up, rows * g.moe.shared_width);
   arena.Reserve(b.shared_y, rows * g.hidden);

@@ -9,7 +9,8 @@
 namespace hearth {
 
 struct PassBounds {
-  uint32_t rows = 0;  // most rows of a pass
+  uint32_t rows = 0;         // most rows of a pass
+  uint32_t window_rows = 0;  // most rows of a window pass
   uint32_t workers = 0;
   uint32_t chosen_max = 0;  // most positions that one row attends to
   uint32_t blocks_max = 0;  // most blocks of a context
