@@ -162,6 +162,12 @@ double ReplayResult::entry_hit_rate() const {
   return Ratio(sum.entry_hits, sum.entries);
 }
 
+double ReplayResult::layer_mean_hit_rate() const {
+  double sum = 0;
+  for (const ReplayCounts& layer : layers) sum += Ratio(layer.distinct_hits, layer.distinct);
+  return layers.empty() ? 0 : sum / static_cast<double>(layers.size());
+}
+
 double ReplayResult::uploads_per_layer() const {
   return Ratio(total().uploads, window_count * layers.size());
 }

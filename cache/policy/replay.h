@@ -45,9 +45,10 @@ struct ReplayResult {
   uint64_t window_count = 0;  // counted ones
   std::vector<ReplayCounts> layers;
   ReplayCounts total() const;
-  double hit_rate() const;           // per distinct expert; 0 of nothing
-  double entry_hit_rate() const;     // per route entry
-  double uploads_per_layer() const;  // and window
+  double hit_rate() const;             // per distinct expert; 0 of nothing
+  double entry_hit_rate() const;       // per route entry
+  double layer_mean_hit_rate() const;  // every layer counts alike
+  double uploads_per_layer() const;    // and window
 };
 
 using PolicyMaker = std::function<std::unique_ptr<ResidencyPolicy>(const PoolShape&)>;

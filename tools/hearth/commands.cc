@@ -6,7 +6,8 @@ namespace hearth::cli {
 std::vector<Command> AllCommands() {
   return {PackBuildCommand(),   PackRequantizeCommand(), PackVerifyCommand(),
           PackInspectCommand(), PackSynthCommand(),      RunCommand(),
-          ScoreCommand(),       DevicesCommand(),        BenchKernelsCommand()};
+          ScoreCommand(),       ReplayCommand(),         DevicesCommand(),
+          BenchKernelsCommand()};
 }
 
 }  // namespace hearth::cli

@@ -16,6 +16,7 @@ Command PackInspectCommand();
 Command PackSynthCommand();
 Command RunCommand();
 Command ScoreCommand();
+Command ReplayCommand();
 Command DevicesCommand();
 Command BenchKernelsCommand();
 
