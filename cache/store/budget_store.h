@@ -33,8 +33,7 @@ struct BudgetStoreOptions {
   // empty: as they lie in the pack.
   std::vector<std::vector<float>> seeds = {};
   // For tests: another reader of the same file, whose reads land in `memory`.
-  std::function<absl::StatusOr<std::unique_ptr<Reader>>(std::span<std::byte> memory)> open_reader =
-      nullptr;
+  std::function<absl::StatusOr<std::unique_ptr<Reader>>(std::span<std::byte> memory)> open_reader;
 };
 
 class BudgetStore final : public ExpertStore {

@@ -41,7 +41,7 @@ struct RamBlocksOptions {
   int64_t read_timeout_ns = 30'000'000'000;  // a drive that does not answer is an error
   bool check_first_read = true;              // CRC32C of each expert the first time it is read
   // For tests: called with the bytes of a block that is about to be given to another expert.
-  std::function<void(std::span<std::byte>)> testing_on_take = nullptr;
+  std::function<void(std::span<std::byte>)> testing_on_take;
 };
 
 class RamBlocks {

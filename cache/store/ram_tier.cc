@@ -148,6 +148,7 @@ void RamTier::Fetch(ExpertKey key, Arrival arrival) {
       if (!block.valid()) {
         asks_.PushDemand(table_.ClassOf(key.layer), KeyIndex(key), clock_.NowNs());
       } else if (table_.SetUnasked(block, false)) {
+        ++stats_.lookahead_read_count;
         ++stats_.lookahead_used_count;
         ++demand_in_flight_count_;
       }
@@ -265,6 +266,11 @@ StoreStats RamTier::stats() const {
 std::vector<std::string> RamTier::notes() const {
   const std::lock_guard lock(mutex_);
   return notes_;
+}
+
+bool RamTier::resident(ExpertKey key) const {
+  const std::lock_guard lock(mutex_);
+  return Known(key) && pools_[table_.ClassOf(key.layer)].policy->resident(key);
 }
 
 void RamTier::CheckInvariants() const {

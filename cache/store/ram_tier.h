@@ -53,7 +53,9 @@ class RamTier final : public RamBlocks {
   StoreStats stats() const override;
   std::vector<std::string> notes() const override;
 
-  void CheckInvariants() const;  // for tests
+  // For tests.
+  bool resident(ExpertKey key) const;  // not only until its block is needed
+  void CheckInvariants() const;
 
  private:
   struct Pool {  // of a class

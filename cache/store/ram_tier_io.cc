@@ -143,6 +143,7 @@ void RamTier::CollectEnded() {
     landings_.push_back({ended.block, table_.key(ended.block), ended.status});
     if (!ended.status.ok()) continue;
     ++stats_.read_count;
+    if (unasked) ++stats_.lookahead_read_count;
     stats_.read_bytes += table_.BytesOf(ended.block);
   }
   stats_.read_busy_ns = reads_.busy_ns();
