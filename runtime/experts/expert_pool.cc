@@ -101,24 +101,47 @@ absl::Status ExpertPool::Allocate() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<const std::byte*> ExpertPool::DecodedBlob(ExpertKey key, const std::byte* stored) {
-  const size_t index = size_t{key.layer.value} * deps_.expert_count + key.expert.value;
+const std::byte*& ExpertPool::DecodedBlob(ExpertKey key) {
+  return decoded_of_[size_t{key.layer.value} * deps_.expert_count + key.expert.value];
+}
+
+absl::Status ExpertPool::Decode(LayerId layer, const WindowPlan& plan,
+                                absl::FunctionRef<absl::StatusOr<const std::byte*>(size_t)> stored,
+                                absl::FunctionRef<void(size_t)> done,
+                                std::span<ExpertWeights> weights) {
   if (decoded_of_.empty()) {
-    decoded_of_.resize(size_t{layouts_.size()} * deps_.expert_count);
+    decoded_of_.resize(layouts_.size() * deps_.expert_count);
     HEARTH_ASSIGN_OR_RETURN(decoded_, AnonymousMapping::Create(options_.decoded_bytes_max));
   }
-  if (decoded_of_[index] != nullptr) return decoded_of_[index];
-  const ExpertLayout& layout = layouts_[key.layer.value];
   const ExpertLayout f32{.format = ExpertFormat::kF32, .hidden = hidden_, .width = width_};
   const uint64_t bytes = AlignUp(f32.blob_bytes(), 64);
-  if (decoded_used_bytes_ + bytes > decoded_.data().size()) {
-    return absl::ResourceExhaustedError("decoded");
+  if (plan.experts.size() * bytes > decoded_.data().size()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "reference arithmetic: one layer's ", plan.experts.size(),
+        " experts in fp32 do not fit its budget of ", FormatBytes(options_.decoded_bytes_max)));
   }
-  std::byte* const blob = decoded_.data().data() + decoded_used_bytes_;
-  deps_.kernels.decode_expert.fn({.layout = &layout, .blob = stored, .f32_blob = blob});
-  decoded_used_bytes_ += bytes;
-  decoded_of_[index] = blob;
-  return blob;
+  const auto missing = [&](const PlannedExpert& planned) {
+    return DecodedBlob({layer, planned.expert}) == nullptr;
+  };
+  const auto missing_count = static_cast<uint64_t>(std::ranges::count_if(plan.experts, missing));
+  if (decoded_used_bytes_ + missing_count * bytes > decoded_.data().size()) {
+    std::fill(decoded_of_.begin(), decoded_of_.end(), nullptr);  // full: forget all of them
+    decoded_used_bytes_ = 0;
+  }
+  for (size_t i = 0; i < plan.experts.size(); ++i) {
+    const std::byte*& decoded = DecodedBlob({layer, plan.experts[i].expert});
+    if (decoded == nullptr) {
+      HEARTH_ASSIGN_OR_RETURN(const std::byte* const blob, stored(i));
+      std::byte* const copy = decoded_.data().data() + decoded_used_bytes_;
+      deps_.kernels.decode_expert.fn(
+          {.layout = &layouts_[layer.value], .blob = blob, .f32_blob = copy});
+      decoded_used_bytes_ += bytes;
+      decoded = copy;
+    }
+    done(i);
+    weights[i] = {.blob = decoded};
+  }
+  return absl::OkStatus();
 }
 
 void ExpertPool::MakeJobs(const WindowPlan& plan, std::span<const ExpertWeights> weights) {
@@ -131,32 +154,6 @@ void ExpertPool::MakeJobs(const WindowPlan& plan, std::span<const ExpertWeights>
     flow_jobs_.push_back(
         {.rows = planned.entry_count, .node = weights[i].node, .late = weights[i].blob == nullptr});
   }
-}
-
-// Points the jobs at fp32 copies of their weights.
-absl::Status ExpertPool::DecodeAll(LayerId layer, const WindowPlan& plan,
-                                   std::span<const ExpertWeights> weights) {
-  bool restarted = false;
-  for (size_t i = 0; i < jobs_.size();) {
-    absl::StatusOr<const std::byte*> blob =
-        DecodedBlob({layer, plan.experts[i].expert}, weights[i].blob);
-    if (blob.ok()) {
-      jobs_[i++].blob = *blob;
-      continue;
-    }
-    if (!absl::IsResourceExhausted(blob.status())) return blob.status();
-    if (restarted) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "reference arithmetic: one layer's ", plan.experts.size(),
-          " experts in fp32 do not fit its budget of ", FormatBytes(options_.decoded_bytes_max)));
-    }
-    // Full: forget all decoded experts and start this layer again.
-    std::fill(decoded_of_.begin(), decoded_of_.end(), nullptr);
-    decoded_used_bytes_ = 0;
-    restarted = true;
-    i = 0;
-  }
-  return absl::OkStatus();
 }
 
 QuantizedRows ExpertPool::Slice(const QuantizedSpans& spans, uint32_t cols, uint32_t first,
@@ -327,9 +324,9 @@ bool ExpertPool::DecodesFirst(LayerId layer, const ExpertRows& input) const {
          (format == ExpertFormat::kNvfp4 || format == ExpertFormat::kXt);
 }
 
-absl::Status ExpertPool::Begin(LayerId layer_id, const WindowPlan& plan, const ExpertRows& input,
-                               std::span<const ExpertWeights> weights, std::span<float> output,
-                               ExpertDoneSink* done) {
+void ExpertPool::Begin(LayerId layer_id, const WindowPlan& plan, const ExpertRows& input,
+                       std::span<const ExpertWeights> weights, std::span<float> output,
+                       ExpertDoneSink* done) {
   HEARTH_CHECK(input.rows <= options_.rows_max);
   HEARTH_CHECK(output.size() >= plan.entries.size() * hidden_);
   HEARTH_CHECK(weights.size() == plan.experts.size());
@@ -342,11 +339,9 @@ absl::Status ExpertPool::Begin(LayerId layer_id, const WindowPlan& plan, const E
                 : stored.format == ExpertFormat::kXt    ? RowForm::kRotated
                                                         : RowForm::kFloat;
   MakeJobs(plan, weights);
-  if (decode) HEARTH_RETURN_IF_ERROR(DecodeAll(layer_id, plan, weights));
   if (layer_.form == RowForm::kRotated) RotateInput(layer_.input);
   PlaceRows(layer_);
   flow_->Begin(flow_jobs_, ShapeOf(layer_.layout));
-  return absl::OkStatus();
 }
 
 void ExpertPool::Arrive(uint32_t index, const std::byte* blob) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 
 #include "cpu_kernels/dispatch/cpu_kernels.h"
@@ -74,15 +75,20 @@ class ExpertPool {
   static uint64_t BufferBytes(std::span<const ExpertLayout> layouts, uint32_t worker_count,
                               const Options& options);
 
-  // Whether Begin() needs the weights of all experts at once.
+  // Whether the layer is computed from fp32 copies, which Decode() makes: reference arithmetic.
   bool DecodesFirst(LayerId layer, const ExpertRows& input) const;
+  // Points weights[i] at an fp32 copy of plan.experts[i], for Begin(). What was decoded before is
+  // kept while it fits; of the others `stored(i)` gives the blob, which is needed until `done(i)`.
+  absl::Status Decode(LayerId layer, const WindowPlan& plan,
+                      absl::FunctionRef<absl::StatusOr<const std::byte*>(size_t)> stored,
+                      absl::FunctionRef<void(size_t)> done, std::span<ExpertWeights> weights);
 
-  // Prepares a layer: weights[i] is plan.experts[i]'s, all valid until the expert is done. output
+  // Prepares a layer: weights[i] is plan.experts[i]'s (from Decode() where it decodes first), valid
+  // until the expert is done. output
   // (rows, ranks, hidden): every entry of the plan is written, unweighted, but for experts that
   // never arrive. After an error there is nothing to finish.
-  absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& input,
-                     std::span<const ExpertWeights> weights, std::span<float> output,
-                     ExpertDoneSink* done);
+  void Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& input,
+             std::span<const ExpertWeights> weights, std::span<float> output, ExpertDoneSink* done);
   // Weights that were null at Begin(), once each, from any thread; null: they will not come.
   void Arrive(uint32_t index, const std::byte* blob);
   // Computes everything, waiting for what has not arrived.
@@ -147,9 +153,7 @@ class ExpertPool {
                       const Options& options, ScratchArena& arena, Buffers& buffers);
   absl::Status Allocate();
   void MakeJobs(const WindowPlan& plan, std::span<const ExpertWeights> weights);
-  absl::Status DecodeAll(LayerId layer, const WindowPlan& plan,
-                         std::span<const ExpertWeights> weights);
-  absl::StatusOr<const std::byte*> DecodedBlob(ExpertKey key, const std::byte* stored);
+  const std::byte*& DecodedBlob(ExpertKey key);
   QuantizedRows Slice(const QuantizedSpans& spans, uint32_t cols, uint32_t first, uint32_t rows);
 
   // The steps of a layer, in order. Placing says where each expert's rows lie and which experts

@@ -184,22 +184,53 @@ void ExpertTiers::OnExpertDone(uint32_t index) {
   if (wanted_[index] == 0) item.ram = {};
 }
 
-absl::Status ExpertTiers::AcquireForDecoding(LayerId layer) {
-  for (size_t i = 0; i < plan_.experts.size(); ++i) {
-    Item& item = items_[i];
-    if (plan_.experts[i].service == Service::kSsd) {
+// The stored weights of plan.experts[i] for decoding, waiting for them where they arrive late.
+absl::StatusOr<const std::byte*> ExpertTiers::AwaitStored(LayerId layer, size_t i) {
+  Item& item = items_[i];
+  switch (plan_.experts[i].service) {
+    case Service::kVram:
+      return deps_.device->HostView(item.slot.ref()).data();
+    case Service::kCpu:
+      return item.ram.bytes().data();
+    case Service::kSsd: {
       item.asked_ns = deps_.clock.NowNs();
       HEARTH_ASSIGN_OR_RETURN(item.ram, deps_.store.Acquire({layer, plan_.experts[i].expert}));
       item.arrived_ns = deps_.clock.NowNs();
-    } else if (plan_.experts[i].service == Service::kPcie) {
-      OneUpload upload;
-      item.asked_ns = deps_.clock.NowNs();
-      deps_.device->Upload(item.upload, item.ram.bytes(), upload, 0);
-      HEARTH_RETURN_IF_ERROR(upload.Await());
-      item.arrived_ns = deps_.clock.NowNs();
+      return item.ram.bytes().data();
+    }
+    case Service::kPcie:
+      break;
+  }
+  OneUpload upload;
+  item.asked_ns = deps_.clock.NowNs();
+  deps_.device->Upload(item.upload, item.ram.bytes(), upload, 0);
+  HEARTH_RETURN_IF_ERROR(upload.Await());
+  item.arrived_ns = deps_.clock.NowNs();
+  return deps_.device->HostView(item.upload).data();
+}
+
+// Where the weights of the plan are; those that arrive late are asked for in StartArrivals().
+void ExpertTiers::PlaceWeights(LayerId layer) {
+  fetched_.clear();
+  fetched_index_.clear();
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    const ExpertKey key{layer, plan_.experts[i].expert};
+    weights_[i] = {.blob = nullptr, .node = deps_.store.NodeOf(key)};
+    switch (plan_.experts[i].service) {
+      case Service::kVram:
+        weights_[i].blob = deps_.device->HostView(items_[i].slot.ref()).data();
+        break;
+      case Service::kCpu:
+        weights_[i].blob = items_[i].ram.bytes().data();
+        break;
+      case Service::kSsd:
+        fetched_.push_back(key.expert);
+        fetched_index_.push_back(static_cast<uint32_t>(i));
+        break;
+      case Service::kPcie:
+        break;
     }
   }
-  return absl::OkStatus();
 }
 
 absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, const ExpertRows& input,
@@ -210,33 +241,23 @@ absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, cons
   FindExperts(layer);
   ProposeSwaps(kind);
   Choose(layer);
+  const std::span<ExpertWeights> weights = std::span(weights_).first(plan_.experts.size());
   const bool decodes = deps_.pool.DecodesFirst(layer, input);
-  absl::Status status = decodes ? AcquireForDecoding(layer) : absl::OkStatus();
-  fetched_.clear();
-  fetched_index_.clear();
-  for (size_t i = 0; i < plan_.experts.size(); ++i) {
-    const Service service = plan_.experts[i].service;
-    const ExpertKey key{layer, plan_.experts[i].expert};
-    weights_[i] = {.blob = nullptr, .node = deps_.store.NodeOf(key)};
-    if (service == Service::kVram) {
-      weights_[i].blob = deps_.device->HostView(items_[i].slot.ref()).data();
-    } else if (!ArrivesLate(service) || decodes) {
-      weights_[i].blob = items_[i].ram.bytes().data();
-    } else if (service == Service::kSsd) {
-      fetched_.push_back(plan_.experts[i].expert);
-      fetched_index_.push_back(static_cast<uint32_t>(i));
-    }
+  absl::Status status;
+  if (decodes) {
+    status = deps_.pool.Decode(
+        layer, plan_, [&](size_t i) { return AwaitStored(layer, i); },
+        [&](size_t i) { OnExpertDone(static_cast<uint32_t>(i)); }, weights);
+  } else {
+    PlaceWeights(layer);
   }
   if (status.ok()) {
-    status = deps_.pool.Begin(layer, plan_, input, std::span(weights_).first(plan_.experts.size()),
-                              output, this);
-  }
-  if (status.ok()) {
+    deps_.pool.Begin(layer, plan_, input, weights, output, decodes ? nullptr : this);
     if (!decodes) StartArrivals(layer);
     if (next != nullptr) LookAhead(*next);
     const LayerTimes times = deps_.pool.Finish();
     status = FirstError();
-    if (status.ok()) Record(layer, times);
+    if (status.ok()) Record(layer, kind, times);
   }
   KeepOrDrop(status.ok());
   return status;
@@ -261,7 +282,7 @@ void ExpertTiers::KeepOrDrop(bool keep) {
     if (item.upload.valid()) {
       ram = {};
       const SlotRef slot = std::exchange(item.upload, SlotRef());
-      if (wanted) {
+      if (wanted && item.arrived_ns != 0) {  // decoding may have done without the upload
         deps_.slots->BeginSwap(item.swap);
         promotions_->Land(slot, item.swap);
       } else {
@@ -275,7 +296,7 @@ void ExpertTiers::KeepOrDrop(bool keep) {
   if (promotions_ != nullptr) promotions_->Settle();
 }
 
-void ExpertTiers::Record(LayerId layer, const LayerTimes& times) {
+void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& times) {
   LedgerCounts counts{.wait_ns = times.wait_ns, .passes = 1};
   const uint64_t blob_bytes = deps_.store.layout(layer).blob_bytes();
   std::array<int64_t, kServiceCount> asked_ns{}, arrived_ns{};
@@ -302,10 +323,7 @@ void ExpertTiers::Record(LayerId layer, const LayerTimes& times) {
   measured.pcie_experts = static_cast<uint32_t>(counts.of(Service::kPcie).distinct);
   measured.pcie_ns = arrived_ns[pcie] - asked_ns[pcie];
   UpdateCosts(measured, costs_);
-  if (observer_ != nullptr) {
-    observer_->OnLayerTraffic({.layer = layer, .experts = sightings_},
-                              static_cast<uint32_t>(counts.of(Service::kVram).distinct));
-  }
+  if (observer_ != nullptr) observer_->OnLayerServed(layer, plan_, kind);
 }
 
 // A slot that is free costs nobody anything: the hottest of what RAM has goes there. Returns how

@@ -27,12 +27,11 @@
 
 namespace hearth {
 
-// What a window did in one layer, for whoever keeps a history of it.
+// Sees who served which expert, for whoever keeps a history of it.
 class TrafficObserver {
  public:
   virtual ~TrafficObserver() = default;
-  // The distinct experts of a layer and how many of them were in VRAM.
-  virtual void OnLayerTraffic(const LayerTraffic& traffic, uint32_t vram_count) = 0;
+  virtual void OnLayerServed(LayerId layer, const WindowPlan& plan, TrafficKind kind) = 0;
   virtual void OnWindowEnd(uint32_t token_count) = 0;
 };
 
@@ -96,12 +95,13 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   void ProposeSwaps(TrafficKind kind);
   void Choose(LayerId layer);
   void StartArrivals(LayerId layer);
-  absl::Status AcquireForDecoding(LayerId layer);
+  absl::StatusOr<const std::byte*> AwaitStored(LayerId layer, size_t i);
+  void PlaceWeights(LayerId layer);
   absl::Status FirstError() const;
   void LookAhead(const NextLayer& next);
   void KeepOrDrop(bool keep);
   uint32_t StartFills();
-  void Record(LayerId layer, const LayerTimes& times);
+  void Record(LayerId layer, TrafficKind kind, const LayerTimes& times);
 
   void OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) override;
   void OnUploaded(uint32_t index, const absl::Status& status) override;

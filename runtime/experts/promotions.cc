@@ -33,7 +33,9 @@ bool Promotions::Start(const Swap& swap, ExpertLease source) {
 
 // Ordering: the copy is released here and acquired in Settle().
 void Promotions::OnUploaded(uint32_t index, const absl::Status& status) {
-  std::atomic<uint32_t>& state = items_[index].state;
+  Item& item = items_[index];
+  item.source = {};  // at once: a small RAM tier may be waiting for the block
+  std::atomic<uint32_t>& state = item.state;
   state.store(status.ok() ? kCopied : kFailed, std::memory_order_release);
   state.notify_all();
 }
@@ -42,7 +44,6 @@ void Promotions::Settle() {
   for (Item& item : items_) {
     const uint32_t state = item.state.load(std::memory_order_acquire);
     if (state != kCopied && state != kFailed) continue;
-    item.source = {};  // the RAM tier may overwrite it with the victim
     if (state == kCopied) {
       Land(item.slot, item.swap);
     } else {

@@ -49,8 +49,17 @@ class StorePool {
       weights_.push_back({.blob = lease->bytes().data(), .node = store_.NodeOf(key)});
       leases_.push_back(*std::move(lease));
     }
-    const absl::Status status = pool_->Begin(layer, plan, input, weights_, output, nullptr);
-    if (status.ok()) times_ = pool_->Finish();
+    absl::Status status;
+    if (pool_->DecodesFirst(layer, input)) {
+      const auto stored = [&](size_t i) -> absl::StatusOr<const std::byte*> {
+        return leases_[i].bytes().data();
+      };
+      status = pool_->Decode(layer, plan, stored, [](size_t) {}, weights_);
+    }
+    if (status.ok()) {
+      pool_->Begin(layer, plan, input, weights_, output, nullptr);
+      times_ = pool_->Finish();
+    }
     leases_.clear();
     return status;
   }
