@@ -11,7 +11,6 @@
 #include "runtime/base/file.h"
 #include "runtime/base/replace_file.h"
 #include "tests/support/safetensors_fixture.h"
-#include "tests/support/synthetic_checkpoint.h"
 
 namespace hearth {
 namespace {
@@ -65,7 +64,9 @@ TEST(ProfileFile, MissingHugeEmptyAndCutFilesAreNamed) {
 
 TEST(ProfileFile, IdentityIsTheSourcesNotThePacks) {
   Manifest manifest;
-  manifest.geometry = SyntheticGeometry({.hidden = 64, .layer_count = 5});
+  manifest.geometry.layers.resize(5);
+  manifest.geometry.has_mtp = true;
+  manifest.geometry.moe = {.expert_count = 64, .experts_per_token = 6};
   manifest.source_xxh3_128 = std::string(32, '1');
   manifest.tokenizer_xxh3_128 = std::string(32, '2');
   manifest.experts = "nvfp4";
@@ -73,9 +74,9 @@ TEST(ProfileFile, IdentityIsTheSourcesNotThePacks) {
   EXPECT_EQ(id.model_xxh3_128, std::string(32, '1'));
   EXPECT_EQ(id.tokenizer_xxh3_128, std::string(32, '2'));
   EXPECT_EQ(id.layer_count, 5u);
-  EXPECT_EQ(id.has_mtp, manifest.geometry.has_mtp);
-  EXPECT_EQ(id.expert_count, manifest.geometry.moe.expert_count);
-  EXPECT_EQ(id.ranks, manifest.geometry.moe.experts_per_token);
+  EXPECT_TRUE(id.has_mtp);
+  EXPECT_EQ(id.expert_count, 64u);
+  EXPECT_EQ(id.ranks, 6u);
   manifest.experts = "xt3";
   EXPECT_EQ(IdentityOf(manifest), id);
 }
