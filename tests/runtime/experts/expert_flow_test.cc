@@ -1,8 +1,13 @@
 // The flow hands out every band of every expert exactly once, in an order that never lets a piece
-// start before what it needs, on one memory node and on several.
+// start before what it needs, on one memory node and on several, whatever arrives late, whenever
+// and in whatever order.
 #include "runtime/experts/expert_flow.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -178,6 +183,199 @@ TEST(ExpertFlow, AllocatesNothingAfterCreation) {
   const uint64_t before = AllocationCount();
   for (int layer = 0; layer < 50; ++layer) {
     flow.Begin(jobs, kShape);
+    team.ForRanges(3, 1, [&](uint32_t worker, uint32_t, uint32_t) {
+      for (FlowPiece piece; flow.Next(worker % 2, &piece);) {
+        if (flow.Finish(piece) == FlowEvent::kHiddenComplete) flow.PublishHidden(piece.job);
+      }
+    });
+  }
+  EXPECT_EQ(AllocationCount(), before);
+}
+
+// Late jobs.
+
+// When each late job of a layer is announced.
+enum class Timing { kBeforeTheFork, kFromAnotherThread, kOneByOneByAWorker };
+
+struct LateLayer {
+  std::vector<FlowJob> jobs;
+  std::vector<uint32_t> order;  // of arrival: the late jobs
+  std::vector<uint8_t> usable;  // by job
+};
+
+LateLayer RandomLateLayer(uint64_t seed, uint32_t count, uint32_t node_count, uint32_t late_percent,
+                          uint32_t unusable_percent) {
+  LateLayer layer{.jobs = RandomJobs(seed, count, node_count), .order = {}, .usable = {}};
+  Prng prng(seed + 1000);
+  layer.usable.assign(count, 1);
+  for (uint32_t j = 0; j < count; ++j) {
+    layer.jobs[j].late = prng.Below(100) < late_percent;
+    if (!layer.jobs[j].late) continue;
+    layer.order.push_back(j);
+    layer.usable[j] = prng.Below(100) >= unusable_percent ? 1 : 0;
+  }
+  for (size_t i = layer.order.size(); i > 1; --i) {
+    std::swap(layer.order[i - 1], layer.order[prng.Below(i)]);
+  }
+  return layer;
+}
+
+// What many workers did with one layer; plain memory with one writer at a time, so that TSan proves
+// that whoever announced a job's weights is seen by those who read them.
+struct LateRun {
+  LateRun(const LateLayer& of, const FlowShape& shape)
+      : layer(of),
+        weights(of.jobs.size()),
+        input(of.jobs.size()),
+        hidden(of.jobs.size()),
+        partial(of.jobs.size(), std::vector<uint32_t>(shape.gate_up_band_count)),
+        result(of.jobs.size(), std::vector<uint32_t>(shape.down_band_count)),
+        done(of.jobs.size()) {
+    for (size_t j = 0; j < layer.jobs.size(); ++j) weights[j] = layer.jobs[j].late ? 0 : 5;
+  }
+  void Arrive(ExpertFlow& flow, uint32_t job) {
+    if (layer.usable[job] != 0) weights[job] = 5;
+    flow.Arrive(job, layer.usable[job] != 0);
+  }
+  void Work(ExpertFlow& flow, uint32_t node) {
+    for (FlowPiece piece; flow.Next(node, &piece);) {
+      const uint32_t j = piece.job;
+      for (uint32_t b = piece.band_begin; b < piece.band_end; ++b) {
+        if (piece.phase == FlowPhase::kPrepare) input[j] += 7;
+        if (piece.phase == FlowPhase::kGateUp) partial[j][b] += weights[j] * (input[j] + 1);
+        if (piece.phase == FlowPhase::kDown) result[j][b] += hidden[j];
+      }
+      const FlowEvent event = flow.Finish(piece);
+      if (event == FlowEvent::kHiddenComplete) {
+        for (const uint32_t part : partial[j]) hidden[j] += part;
+        flow.PublishHidden(j);
+      } else if (event == FlowEvent::kExpertDone) {
+        ++done[j];
+      }
+    }
+  }
+  void Expect(uint64_t seed) const {
+    for (size_t j = 0; j < layer.jobs.size(); ++j) {
+      const uint32_t usable = layer.usable[j];
+      const uint32_t bands = static_cast<uint32_t>(partial[j].size());
+      const uint32_t value = usable * bands * 5 * (layer.jobs[j].prepared ? 1u : 8u);
+      ASSERT_THAT(result[j], Each(value)) << "seed " << seed << " job " << j;
+      ASSERT_EQ(done[j], usable) << "seed " << seed << " job " << j;
+      ASSERT_EQ(input[j], usable != 0 && !layer.jobs[j].prepared ? 7u : 0u) << "job " << j;
+    }
+  }
+  const LateLayer& layer;
+  std::vector<uint32_t> weights, input, hidden;
+  std::vector<std::vector<uint32_t>> partial, result;
+  std::vector<uint32_t> done;
+};
+
+struct LateCase {
+  uint32_t worker_count;
+  uint32_t node_count;
+  uint32_t late_percent;
+  uint32_t unusable_percent;
+  Timing timing;
+};
+
+class ExpertFlowLate : public testing::TestWithParam<LateCase> {};
+
+TEST_P(ExpertFlowLate, RunsEveryBandOfWhatComesOnceAndNothingOfWhatDoesNot) {
+  const LateCase& c = GetParam();
+  WorkerTeam team(c.worker_count);
+  ExpertFlow flow(64, c.worker_count, c.node_count);
+  Prng prng(c.worker_count);
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const auto count = static_cast<uint32_t>(seed % 24 + 1);
+    const LateLayer layer =
+        RandomLateLayer(seed, count, c.node_count, c.late_percent, c.unusable_percent);
+    const FlowShape shape = {.gate_up_band_count = 5 + static_cast<uint32_t>(seed % 3) * 16,
+                             .down_band_count = 20,
+                             .gate_up_piece_bands_min = 1 + static_cast<uint32_t>(seed % 7),
+                             .down_piece_bands_min = 3};
+    LateRun run(layer, shape);
+    flow.Begin(layer.jobs, shape);
+    std::thread drive;
+    if (c.timing == Timing::kBeforeTheFork) {
+      for (const uint32_t job : layer.order) run.Arrive(flow, job);
+    } else if (c.timing == Timing::kFromAnotherThread) {
+      drive = std::thread([&, delay_us = prng.Below(200)] {
+        for (const uint32_t job : layer.order) {
+          if (delay_us % 3 != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+          run.Arrive(flow, job);
+        }
+      });
+    }
+    std::atomic<size_t> next{0};
+    team.ForRanges(c.worker_count, 1, [&](uint32_t worker, uint32_t, uint32_t) {
+      if (c.timing == Timing::kOneByOneByAWorker) {  // each announces some before it starts
+        for (size_t i; (i = next.fetch_add(1)) < layer.order.size();) {
+          run.Arrive(flow, layer.order[i]);
+        }
+      }
+      run.Work(flow, worker % c.node_count);
+    });
+    if (drive.joinable()) drive.join();
+    run.Expect(seed);
+  }
+}
+
+std::vector<LateCase> LateCases() {
+  std::vector<LateCase> cases;
+  for (const Timing timing :
+       {Timing::kBeforeTheFork, Timing::kFromAnotherThread, Timing::kOneByOneByAWorker}) {
+    for (const uint32_t late_percent : {30u, 100u}) {
+      for (const uint32_t unusable_percent : {0u, 30u, 100u}) {
+        cases.push_back({1, 1, late_percent, unusable_percent, timing});
+        cases.push_back({4, 2, late_percent, unusable_percent, timing});
+      }
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Timings, ExpertFlowLate, testing::ValuesIn(LateCases()));
+
+TEST(ExpertFlow, JobsAtHandAreWorkedOnBeforeThoseThatHaveArrived) {
+  ExpertFlow flow(4, 2, 1);
+  std::vector<FlowJob> jobs(4, {.rows = 1, .prepared = true});
+  jobs[0].late = jobs[2].late = true;
+  flow.Begin(jobs, kShape);
+  flow.Arrive(2, true);
+  flow.Arrive(0, true);
+  std::vector<uint32_t> order;  // each job where its first piece is
+  for (FlowPiece piece; flow.Next(0, &piece);) {
+    if (std::find(order.begin(), order.end(), piece.job) == order.end()) order.push_back(piece.job);
+    if (flow.Finish(piece) == FlowEvent::kHiddenComplete) flow.PublishHidden(piece.job);
+  }
+  EXPECT_THAT(order, testing::ElementsAre(1, 3, 2, 0));
+}
+
+TEST(ExpertFlow, FewLateJobsAreSharedAndManyAreNot) {
+  const FlowShape shape = {.gate_up_band_count = 40, .down_band_count = 160};
+  for (const uint32_t count : {1u, 9u}) {
+    ExpertFlow flow(16, 4, 1);
+    const std::vector<FlowJob> jobs(count, {.rows = 1, .prepared = true, .late = true});
+    flow.Begin(jobs, shape);
+    for (uint32_t j = 0; j < count; ++j) flow.Arrive(j, true);
+    FlowPiece piece;
+    ASSERT_TRUE(flow.Next(0, &piece));
+    EXPECT_EQ(piece.band_end - piece.band_begin, count == 1 ? 10u : 40u);
+    do {
+      if (flow.Finish(piece) == FlowEvent::kHiddenComplete) flow.PublishHidden(piece.job);
+    } while (flow.Next(0, &piece));
+  }
+}
+
+TEST(ExpertFlow, LateJobsAllocateNothing) {
+  if (!kCountsAllocations) GTEST_SKIP() << "AddressSanitizer has its own operator new";
+  WorkerTeam team(3);
+  ExpertFlow flow(16, 3, 2);
+  const LateLayer layer = RandomLateLayer(3, 16, 2, 60, 20);
+  const uint64_t before = AllocationCount();
+  for (int turn = 0; turn < 30; ++turn) {
+    flow.Begin(layer.jobs, kShape);
+    for (const uint32_t job : layer.order) flow.Arrive(job, layer.usable[job] != 0);
     team.ForRanges(3, 1, [&](uint32_t worker, uint32_t, uint32_t) {
       for (FlowPiece piece; flow.Next(worker % 2, &piece);) {
         if (flow.Finish(piece) == FlowEvent::kHiddenComplete) flow.PublishHidden(piece.job);
