@@ -97,6 +97,9 @@ absl::Status ScoreConfig::Validate(const GivenFields& given) const {
   HEARTH_RETURN_IF_ERROR(CheckWorkers(given, compute.cpus));
   HEARTH_RETURN_IF_ERROR(cache.Validate(given));
   HEARTH_RETURN_IF_ERROR(ExactlyOne(given, "text", "tokens"));
+  for (const std::string_view name : {"window", "stats", "top"}) {
+    if (given.Has(name) && given.Has("against")) return NoEffect(name, "with against");
+  }
   return Required(given.Has("text") ? text : tokens, given.Has("text") ? "text" : "tokens");
 }
 

@@ -38,6 +38,21 @@ SlotCacheOptions SlotOptions(const ExpertFile& file, const ExpertOptions& option
   return slots;
 }
 
+// The pools as the trunk uses them.
+std::vector<PoolShape> TrunkPools(const SlotCache& slots, uint32_t trunk_layers,
+                                  uint32_t expert_count) {
+  std::vector<PoolShape> pools;
+  for (const SlotPoolShape& slot_pool : slots.pools()) {
+    PoolShape pool{.layer_count = trunk_layers,
+                   .expert_count = expert_count,
+                   .layers = slot_pool.layers,
+                   .slot_count = slot_pool.slot_count};
+    std::erase_if(pool.layers, [&](LayerId layer) { return layer.value >= trunk_layers; });
+    if (!pool.layers.empty()) pools.push_back(std::move(pool));
+  }
+  return pools;
+}
+
 uint32_t RowsMax(const PassLimits& limits) {
   return std::max(limits.prompt_rows_max, limits.window_rows_max);
 }
@@ -126,6 +141,12 @@ absl::StatusOr<std::unique_ptr<ExpertPlacement>> ExpertPlacement::Load(const Dep
                          .ranks = moe.experts_per_token,
                          .pcie_share = options.pcie_share,
                          .pcie_window_bytes_max = options.pcie_window_bytes_max});
+  if (p->slots_ != nullptr) {
+    const uint32_t trunk_layers = deps.pack.manifest.geometry.layer_count();
+    p->regret_ = std::make_unique<RegretGauge>(
+        trunk_layers, moe.expert_count, TrunkPools(*p->slots_, trunk_layers, moe.expert_count));
+    p->tiers_->set_observer(p->regret_.get());
+  }
   HEARTH_RETURN_IF_ERROR(p->tiers_->FillSlots([&](uint64_t done, uint64_t total) {
     if (progress) progress("filling slots", done, total);
   }));

@@ -20,6 +20,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/worker_team.h"
 #include "runtime/engine/expert_options.h"
+#include "runtime/engine/regret_gauge.h"
 #include "runtime/experts/expert_pool.h"
 #include "runtime/experts/expert_tiers.h"
 #include "runtime/experts/slot_device.h"
@@ -53,7 +54,8 @@ class ExpertPlacement {
   const ExpertTiers& tiers() const { return *tiers_; }
   const ExpertPool& pool() const { return *pool_; }
   const ExpertStore& store() const { return *store_; }
-  const SlotCache* slots() const { return slots_.get(); }  // null: no VRAM
+  const SlotCache* slots() const { return slots_.get(); }      // null: no VRAM
+  const RegretGauge* regret() const { return regret_.get(); }  // null: no VRAM
   bool reads_on_demand() const { return reads_on_demand_; }
   // What a user should know: fallbacks taken, pools that pin, a host that plays the card.
   std::vector<std::string> Notes() const;
@@ -68,6 +70,7 @@ class ExpertPlacement {
   std::unique_ptr<SlotCache> slots_;
   std::unique_ptr<SlotDevice> device_;
   std::unique_ptr<ExpertPool> pool_;
+  std::unique_ptr<RegretGauge> regret_;
   std::unique_ptr<ExpertTiers> tiers_;
   bool reads_on_demand_ = false;
 };

@@ -87,7 +87,7 @@ absl::Status Generation::ReadPrompt(const PromptProgress& progress) {
   for (size_t begin = 0; begin < prompt.size();) {
     const size_t count = std::min<size_t>(chunk_max, prompt.size() - begin);
     const Segment segment{.sequence = sequence_.get(), .tokens = prompt.subspan(begin, count)};
-    HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kPrompt));
+    HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kPrompt, {&stats_.served, 1}));
     begin += count;
     if (begin == prompt.size()) {
       HEARTH_RETURN_IF_ERROR(
@@ -163,7 +163,7 @@ absl::Status Generation::Step() {
   std::copy(drafts_.begin(), drafts_.end(), window.begin() + 1);
   const auto rows = static_cast<uint32_t>(drafts_.size() + 1);
   const Segment segment{.sequence = sequence_.get(), .tokens = std::span(window).first(rows)};
-  HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kWindow));
+  HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kWindow, {&stats_.served, 1}));
   HEARTH_RETURN_IF_ERROR(runner_.Head(0, rows, logits_));
   HEARTH_ASSIGN_OR_RETURN(const Acceptance accepted, Accept(rows, drafts_));
   HEARTH_RETURN_IF_ERROR(runner_.Commit(*sequence_, accepted.commit_row_count));

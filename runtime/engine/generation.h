@@ -47,6 +47,7 @@ struct GenerationStats {
   uint64_t decode_bytes = 0;                   // weights that decoding had to read, drafts included
   std::array<uint64_t, kDraftsMax> drafted{};  // by position in the window
   std::array<uint64_t, kDraftsMax> accepted{};
+  RequestCounts served;      // who computed the experts of its rows, drafting not counted
   uint64_t logits_xxh3 = 0;  // over the fp32 logits that each emitted token was chosen from
 };
 

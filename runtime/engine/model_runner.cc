@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "runtime/backend/cpu/cpu_backend.h"
+#include "runtime/base/check.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -75,6 +76,7 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
                       .expert_count = geometry().moe.expert_count},
                      {.x = input.x, .quantized = input.quantized, .rows = input.rows}, kind, output,
                      look_ahead ? &next : nullptr));
+  if (!served_.empty()) AddRequestCounts(tiers.plan(), {}, request_rows_, served_);
   if (observer_ != nullptr) {
     observer_->OnExperts(layer, {.plan = tiers.plan(),
                                  .x = {input.x, size_t{input.rows} * geometry().hidden},
@@ -85,14 +87,24 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
   return absl::OkStatus();
 }
 
-absl::Status ModelRunner::RunTrunk(std::span<const Segment> segments, Phase phase) {
+absl::Status ModelRunner::RunTrunk(std::span<const Segment> segments, Phase phase,
+                                   std::span<RequestCounts> served) {
+  HEARTH_CHECK(served.empty() || served.size() == segments.size());
   HEARTH_RETURN_IF_ERROR(backend_->BeginTrunk(segments, phase));
   if (uncommitted_count_ != 0) EndWindow();  // a pass that failed half way
   uncommitted_count_ = segments.size();
+  served_ = served;
+  request_rows_.clear();
+  for (const Segment& segment : segments) {
+    const uint32_t begin = request_rows_.empty() ? 0 : request_rows_.back().end;
+    request_rows_.push_back(
+        {.begin = begin, .end = begin + static_cast<uint32_t>(segment.tokens.size())});
+  }
   const TrafficKind kind = phase == Phase::kPrompt ? TrafficKind::kPrompt : TrafficKind::kWindow;
   for (uint32_t layer = 0; layer < geometry().layer_count(); ++layer) {
     HEARTH_RETURN_IF_ERROR(RunLayer(LayerId(layer), kind));
   }
+  served_ = {};
   bytes_.dense += weights_.bytes_per_pass();
   ++bytes_.passes;
   return absl::OkStatus();
@@ -101,6 +113,7 @@ absl::Status ModelRunner::RunTrunk(std::span<const Segment> segments, Phase phas
 absl::Status ModelRunner::RunDraft(Sequence& sequence, std::span<const TokenId> tokens,
                                    Backend::DraftSource source) {
   HEARTH_RETURN_IF_ERROR(backend_->BeginDraft(sequence, tokens, source));
+  served_ = {};
   bytes_.dense += weights_.draft_bytes_per_pass();
   const bool window = tokens.size() <= options_.limits.window_rows_max;
   return RunLayer(LayerId(geometry().layer_count()),

@@ -24,6 +24,7 @@
 #include "runtime/engine/expert_placement.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/model/weights.h"
+#include "runtime/plan/request_ledger.h"
 #include "runtime/plan/window_plan.h"
 
 namespace hearth {
@@ -88,8 +89,10 @@ class ModelRunner {
     return backend_->CreateSequence(context_tokens_max);
   }
 
-  // A pass over all trunk layers. Afterwards Head() and Commit() apply to it.
-  absl::Status RunTrunk(std::span<const Segment> segments, Phase phase);
+  // A pass over all trunk layers. Afterwards Head() and Commit() apply to it. `served`, unless
+  // empty, is each segment's own account, which the pass is added to.
+  absl::Status RunTrunk(std::span<const Segment> segments, Phase phase,
+                        std::span<RequestCounts> served = {});
   // A pass of the MTP layer. Afterwards Head() gives draft logits.
   absl::Status RunDraft(Sequence& sequence, std::span<const TokenId> tokens,
                         Backend::DraftSource source);
@@ -119,6 +122,8 @@ class ModelRunner {
   AnonymousMapping expert_output_{*AnonymousMapping::Create(0)};
   PassObserver* observer_ = nullptr;
   PassBytes bytes_;
+  std::vector<RequestRows> request_rows_;  // of the trunk pass at hand
+  std::span<RequestCounts> served_;
   size_t uncommitted_count_ = 0;  // sequences of the last trunk pass
   uint32_t kept_rows_ = 0;        // of those that are committed
 };

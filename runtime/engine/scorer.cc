@@ -67,14 +67,17 @@ absl::StatusOr<Score> ScoreTokens(ModelRunner& runner, std::span<const TokenId> 
   size_t split = 0;
   for (uint32_t begin = 0; begin < tokens.size();) {
     uint32_t rows = runner.options().limits.prompt_rows_max;
-    if (!options.splits.empty()) {
+    if (options.window_rows != 0) {
+      rows = options.window_rows;
+    } else if (!options.splits.empty()) {
       rows = options.splits[std::min(split, options.splits.size() - 1)];
       ++split;
     }
     rows = static_cast<uint32_t>(std::min<size_t>(rows, tokens.size() - begin));
     const Segment segment{.sequence = sequence.get(), .tokens = tokens.subspan(begin, rows)};
+    const bool window = options.window_rows != 0 || rows == 1;
     HEARTH_RETURN_IF_ERROR(
-        runner.RunTrunk({&segment, 1}, rows == 1 ? Phase::kWindow : Phase::kPrompt));
+        runner.RunTrunk({&segment, 1}, window ? Phase::kWindow : Phase::kPrompt));
     for (uint32_t row = 0; row < rows; row += kHeadRows) {
       const uint32_t count = std::min(kHeadRows, rows - row);
       HEARTH_RETURN_IF_ERROR(runner.Head(row, count, logits));

@@ -34,6 +34,9 @@ struct ScoreOptions {
   // Token counts of the passes, in turn, the last one repeated; a count of 1 is a decode window,
   // more a prompt pass. Empty: chunks of the runner's limit.
   std::vector<uint32_t> splits;
+  // Decode windows of so many rows instead, at most the runner's limit: the traffic of decoding, on
+  // a given text. 0: as above.
+  uint32_t window_rows = 0;
 };
 
 // At least two tokens, at most the model's context.

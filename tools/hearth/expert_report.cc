@@ -47,6 +47,14 @@ Json SlotsJson(const SlotCache& slots) {
           {"pinned", stats.pinned},           {"pools", std::move(pools)}};
 }
 
+Json RegretJson(const RegretGauge* gauge) {
+  if (gauge == nullptr) return nullptr;
+  const Regret regret = gauge->Measure();
+  return {{"windows", regret.window_count},
+          {"hit_rate", regret.hit_rate()},
+          {"belady_hit_rate", regret.belady_hit_rate()}};
+}
+
 }  // namespace
 
 Json LedgerJson(const LedgerCounts& counts) {
@@ -58,6 +66,18 @@ Json LedgerJson(const LedgerCounts& counts) {
   return json;
 }
 
+Json RequestJson(const RequestCounts& served) {
+  Json json;
+  const auto one = [](const RequestServed& s) {
+    return Json{{"distinct", s.distinct}, {"entries", s.entries}};
+  };
+  for (uint32_t s = 0; s < kServiceCount; ++s) {
+    json[std::string(ServiceName(static_cast<Service>(s)))] = one(served.services[s]);
+  }
+  json["total"] = one(served.total());
+  return json;
+}
+
 Json ExpertStatsJson(const ExpertPlacement& experts, bool with_layers) {
   const Ledger& ledger = experts.tiers().ledger();
   const LedgerCounts total = ledger.total();
@@ -65,6 +85,7 @@ Json ExpertStatsJson(const ExpertPlacement& experts, bool with_layers) {
                {"wait_sec", static_cast<double>(total.wait_ns) * kSecondsPerNs},
                {"ram", StoreJson(experts.store().stats())}};
   json["slots"] = experts.slots() == nullptr ? Json(nullptr) : SlotsJson(*experts.slots());
+  json["regret"] = RegretJson(experts.regret());
   json["notes"] = experts.Notes();
   if (!with_layers) return json;
   Json layers = Json::array();
@@ -104,6 +125,12 @@ std::string ExpertStatsText(const ExpertPlacement& experts) {
     absl::StrAppendFormat(&text, "slots: %d experts resident, %d swaps (%s)%s\n",
                           stats.resident_count, stats.swap_count, FormatBytes(stats.swap_bytes),
                           stats.pinned ? ", pinned" : "");
+    const Regret regret = experts.regret()->Measure();
+    absl::StrAppendFormat(&text,
+                          "last %d windows: %.1f%% of the trunk's experts in their slots; knowing "
+                          "the future %.1f%%\n",
+                          regret.window_count, 100 * regret.hit_rate(),
+                          100 * regret.belady_hit_rate());
   }
   const StoreStats ram = experts.store().stats();
   if (ram.read_count != 0) {

@@ -8,11 +8,15 @@
 #include "runtime/engine/expert_placement.h"
 #include "runtime/engine/memory_plan.h"
 #include "runtime/plan/ledger.h"
+#include "runtime/plan/request_ledger.h"
 
 namespace hearth::cli {
 
 // {"vram": {"distinct", "entries", "bytes", "seconds"}, "pcie", "cpu", "ssd", "total"}
 nlohmann::ordered_json LedgerJson(const LedgerCounts& counts);
+
+// {"vram": {"distinct", "entries"}, "pcie", "cpu", "ssd", "total"}: of one request.
+nlohmann::ordered_json RequestJson(const RequestCounts& served);
 
 // Hit rate, waits, swaps, the RAM tier's reads and the notes; with_layers: a ledger for each layer.
 nlohmann::ordered_json ExpertStatsJson(const ExpertPlacement& experts, bool with_layers);

@@ -116,6 +116,7 @@ Json ResultJson(const Generation& generation, const ModelSession& session, std::
                      : Json(nullptr)},
       {"by_position", by_position}};
   j["ledger"] = LedgerJson(session.runner->experts().tiers().ledger().total());
+  j["request"] = RequestJson(s.served);
   j["experts"] = ExpertStatsJson(session.runner->experts(), with_layers);
   j["memory"] = MemoryPlanJson(session.memory_plan);
   return j;

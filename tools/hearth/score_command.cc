@@ -14,6 +14,7 @@
 #include "runtime/engine/scorer.h"
 #include "tools/hearth/command.h"
 #include "tools/hearth/commands.h"
+#include "tools/hearth/expert_report.h"
 #include "tools/hearth/model_session.h"
 #include "tools/hearth/progress.h"
 
@@ -100,28 +101,74 @@ absl::Status RunAgainst(const ScoreConfig& config, const ModelSession& session,
   return absl::OkStatus();
 }
 
+// The account of the experts at every kHitTokens tokens, for seeing a cache warm up.
+class HitHistory {
+ public:
+  explicit HitHistory(const ExpertTiers& tiers) : tiers_(tiers) {}
+  void OnProgress(uint64_t done, uint64_t total) {
+    if (done / kHitTokens == last_tokens_ / kHitTokens && done != total) return;
+    const LedgerCounts now = tiers_.ledger().total();
+    LedgerCounts step = now;
+    step -= last_;
+    steps_.push_back({{"tokens", done},
+                      {"hit_rate", step.share(Service::kVram)},
+                      {"distinct", step.total().distinct}});
+    last_ = now;
+    last_tokens_ = done;
+  }
+  const Json& json() const { return steps_; }
+
+ private:
+  static constexpr uint64_t kHitTokens = 250;
+  const ExpertTiers& tiers_;
+  LedgerCounts last_;
+  uint64_t last_tokens_ = 0;
+  Json steps_ = Json::array();
+};
+
 absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
   HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
                           ModelSession::Open(config.pack, config.compute, config.cache, io));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, TokensOf(config, session));
   if (!config.against.empty()) return RunAgainst(config, session, tokens, io);
   const int64_t start_ns = io.clock.NowNs();
+  const ExpertPlacement& experts = session.runner->experts();
+  HitHistory hits(experts.tiers());
   absl::StatusOr<Score> score = absl::UnknownError("not scored");
   {
     Progress line(io, {.label = "scoring", .unit = ProgressUnit::kTokens, .total = tokens.size()});
-    score = ScoreTokens(
-        *session.runner, tokens,
-        {.top_count = config.top, .progress = [&](uint64_t done, uint64_t) { line.Update(done); }});
+    score = ScoreTokens(*session.runner, tokens,
+                        {.top_count = config.top,
+                         .progress =
+                             [&](uint64_t done, uint64_t total) {
+                               line.Update(done);
+                               hits.OnProgress(done, total);
+                             },
+                         .window_rows = config.window});
   }
   HEARTH_RETURN_IF_ERROR(score.status());
   const double seconds = static_cast<double>(io.clock.NowNs() - start_ns) * 1e-9;
   if (io.json) {
-    io.results << ScoreJson(*score, tokens).dump() << "\n";
+    Json json = ScoreJson(*score, tokens);
+    if (config.stats) {
+      json["ledger"] = LedgerJson(experts.tiers().ledger().total());
+      json["experts"] = ExpertStatsJson(experts, /*with_layers=*/true);
+      json["hits"] = hits.json();
+    }
+    io.results << json.dump() << "\n";
     return absl::OkStatus();
   }
   PrintTop(*score, tokens, session, io.results);
   io.results << absl::StrFormat("mean_nll %.6f nats over %d tokens (perplexity %.3f)\n",
                                 score->mean_nll, score->nll.size(), std::exp(score->mean_nll));
+  if (config.stats) {
+    io.results << ExpertStatsText(experts);
+    for (const Json& step : hits.json()) {
+      io.results << absl::StrFormat(
+          "up to token %6d: %5.1f%% of %d experts in their slots\n", step["tokens"].get<uint64_t>(),
+          100 * step["hit_rate"].get<double>(), step["distinct"].get<uint64_t>());
+    }
+  }
   io.talk << absl::StrFormat("%d tokens in %.2f s, %.0f tok/s\n", tokens.size(), seconds,
                              static_cast<double>(tokens.size()) / seconds);
   return absl::OkStatus();
