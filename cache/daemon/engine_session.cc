@@ -1,7 +1,8 @@
 #include "cache/daemon/engine_session.h"
 
 #include <poll.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -22,6 +23,11 @@ WireCode CodeOf(const absl::Status& status) {
   }
 }
 
+// By number: the declaration in glibc 2.36 is not for C++. Linux 5.3; before, never readable.
+UniqueFd OpenProcess(pid_t pid) {
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
 }  // namespace
 
 EngineSession::EngineSession(PacketSocket socket, uint32_t number, PeerCredentials peer,
@@ -29,7 +35,7 @@ EngineSession::EngineSession(PacketSocket socket, uint32_t number, PeerCredentia
     : number_(number),
       peer_(peer),
       since_ns_(since_ns),
-      process_(::pidfd_open(peer.pid, 0)),
+      process_(OpenProcess(peer.pid)),
       socket_(std::move(socket)) {}
 
 absl::Status EngineSession::Welcome(const HelloMessage& hello, WelcomeMessage welcome,
