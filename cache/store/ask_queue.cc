@@ -10,6 +10,7 @@ AskQueue::AskQueue(uint32_t key_count, const std::vector<uint32_t>& class_keys)
     : first_asker_(key_count, kNone),
       last_asker_(key_count, kNone),
       in_line_(key_count, 0),
+      since_ns_(key_count, 0),
       askers_(kAskersMax),
       lines_(class_keys.size()),
       hints_(kHintsMax) {
@@ -42,18 +43,22 @@ void AskQueue::TakeAskers(uint32_t key, std::vector<RamBlocks::Arrival>& out) {
 }
 
 void AskQueue::PushDemand(uint32_t cls, uint32_t key, int64_t now_ns) {
+  if (first_asker_[key] == last_asker_[key]) since_ns_[key] = now_ns;
   if (std::exchange(in_line_[key], 1) != 0) return;
   Line& line = lines_[cls];
   HEARTH_CHECK(line.count < line.entries.size());
-  line.entries[(line.begin + line.count++) % line.entries.size()] = {key, now_ns};
+  line.entries[(line.begin + line.count++) % line.entries.size()] = key;
   ++demand_count_;
 }
 
 bool AskQueue::FrontDemand(uint32_t cls, Demand* out) {
   Line& line = lines_[cls];
   while (line.count > 0) {
-    *out = line.entries[line.begin];
-    if (asked(out->key)) return true;
+    const uint32_t key = line.entries[line.begin];
+    if (asked(key)) {
+      *out = {key, since_ns_[key]};
+      return true;
+    }
     PopDemand(cls);
   }
   return false;
@@ -62,7 +67,7 @@ bool AskQueue::FrontDemand(uint32_t cls, Demand* out) {
 void AskQueue::PopDemand(uint32_t cls) {
   Line& line = lines_[cls];
   HEARTH_CHECK(line.count > 0);
-  in_line_[line.entries[line.begin].key] = 0;
+  in_line_[line.entries[line.begin]] = 0;
   line.begin = (line.begin + 1) % static_cast<uint32_t>(line.entries.size());
   --line.count;
   --demand_count_;

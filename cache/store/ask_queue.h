@@ -27,7 +27,7 @@ class AskQueue {
   // Appends the askers of `key` to `out`, first come first.
   void TakeAskers(uint32_t key, std::vector<RamBlocks::Arrival>& out);
 
-  // Puts `key` in line to be read, unless it is.
+  // Puts `key`, which has been asked for, in line to be read, unless it is there already.
   void PushDemand(uint32_t cls, uint32_t key, int64_t now_ns);
   // Those that are no longer asked for drop out by themselves.
   struct Demand {
@@ -49,14 +49,15 @@ class AskQueue {
     RamBlocks::Arrival arrival;
     uint32_t next = kNone;
   };
-  struct Line {  // a ring
-    std::vector<Demand> entries;
+  struct Line {  // a ring of keys
+    std::vector<uint32_t> entries;
     uint32_t begin = 0;
     uint32_t count = 0;
   };
 
   std::vector<uint32_t> first_asker_, last_asker_;  // by key
   std::vector<uint8_t> in_line_;                    // by key
+  std::vector<int64_t> since_ns_;                   // by key: since when it is asked for
   std::vector<Asker> askers_;
   uint32_t free_asker_ = 0;
   std::vector<Line> lines_;  // by class

@@ -84,23 +84,18 @@ BlockId BlockTable::Take(uint32_t cls, const RamBlocks::HeldElsewhere& held) {
     if (b.state == State::kValid) {
       if (held && held(BlockId(i))) continue;
       DropKey(b);
-      b.state = State::kEmpty;
       --valid_count_;
     }
+    b.state = State::kTaken;
     Unlist(i);
     return BlockId(i);
   }
   return BlockId();
 }
 
-void BlockTable::Return(BlockId block) {
-  HEARTH_CHECK(at(block).state == State::kEmpty);
-  List(block.value, Reuse::kSoon);
-}
-
 void BlockTable::Fill(BlockId block, ExpertKey key) {
   Block& b = at(block);
-  HEARTH_CHECK(b.state == State::kEmpty && !b.listed);
+  HEARTH_CHECK(b.state == State::kTaken);
   HEARTH_CHECK(!Find(key).valid() && ClassOf(key.layer) == b.cls);
   b.state = State::kFilling;
   b.key = key;
@@ -132,7 +127,7 @@ void BlockTable::Recover(BlockId block) {
 
 void BlockTable::Retire(BlockId block) {
   Block& b = at(block);
-  HEARTH_CHECK(b.state == State::kEmpty && !b.listed);
+  HEARTH_CHECK(b.state == State::kTaken);
   b.state = State::kGone;
   --usable_count_[b.cls];
 }
@@ -156,16 +151,6 @@ void BlockTable::SetResident(BlockId block, bool resident, Reuse reuse) {
   b.resident = resident;
   if (b.listed) Unlist(block.value);
   ListIfSpare(block, reuse);
-}
-
-void BlockTable::Forget(BlockId block) {
-  Block& b = at(block);
-  HEARTH_CHECK(b.state == State::kValid && b.listed);
-  DropKey(b);
-  b.state = State::kEmpty;
-  --valid_count_;
-  Unlist(block.value);
-  List(block.value, Reuse::kSoon);
 }
 
 void BlockTable::CheckInvariants() const {

@@ -2,9 +2,10 @@
 // locks. Allocates nothing after construction.
 //
 // The life of a block:
-//   empty -> filling (for one expert, somebody writes to it) -> valid -> ... -> empty
-//                    \-> abandoned (its read was given up, the kernel may still write) -> empty
-//   gone: its memory was given back for good
+//   empty -> taken -> filling (for one expert, somebody writes to it) -> valid -> ... -> taken
+//                          \-> abandoned (its read was given up, it may still be written to) ->
+//                          empty
+//                 \-> gone: its memory was given back for good
 // A valid block is resident (the policy keeps it) or spare. Empty blocks and spare valid ones that
 // nobody leases form the spare list of their class, from which Take() serves, the oldest first: so
 // a newcomer stays found until its block is needed.
@@ -44,11 +45,9 @@ class BlockTable {
   uint32_t valid_count() const { return valid_count_; }
   uint32_t usable_count(uint32_t cls) const { return usable_count_[cls]; }  // not gone
 
-  // An empty block out of the spare list, whose former expert is forgotten; invalid when each is
-  // leased or held elsewhere.
+  // A block out of the spare list, whose former expert is forgotten; invalid when each is leased or
+  // held elsewhere.
   BlockId Take(uint32_t cls, const RamBlocks::HeldElsewhere& held);
-  // Back without having been used.
-  void Return(BlockId block);
   // `key`, which has no block, is being written into a taken one.
   void Fill(BlockId block, ExpertKey key);
   void Validate(BlockId block);  // the bytes are there; spare, not leased
@@ -61,9 +60,6 @@ class BlockTable {
   void Lease(BlockId block, uint32_t count = 1);
   void Release(BlockId block);
   void SetResident(BlockId block, bool resident, Reuse reuse = Reuse::kLate);
-  // Forgets the expert of a spare, valid block that nobody leases: it is the next to be taken.
-  void Forget(BlockId block);
-
   // Marks that follow a valid block until it is taken. Each says what was there before.
   bool SetCandidate(BlockId block, bool on) { return std::exchange(at(block).candidate, on); }
   bool SetUnasked(BlockId block, bool on) { return std::exchange(at(block).unasked, on); }
@@ -72,7 +68,7 @@ class BlockTable {
   void CheckInvariants() const;
 
  private:
-  enum class State : uint8_t { kEmpty, kFilling, kValid, kAbandoned, kGone };
+  enum class State : uint8_t { kEmpty, kTaken, kFilling, kValid, kAbandoned, kGone };
   struct Block {
     ExpertKey key;
     uint32_t lease_count = 0;

@@ -162,18 +162,22 @@ void RamTier::Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> o
   }
   std::memcpy(bytes(block).data(), out_bytes.data(), blob_bytes);
   std::vector<Arrival> askers;
+  bool wake;
   {
     const std::lock_guard lock(mutex_);
     table_.Validate(block);
     ++stats_.exchange_count;
     Admit(block);
     HandOut(out, block, askers);
+    wake = blocked_ && TakeWake();
   }
+  if (wake) reader_->Wake();
   for (const Arrival& arrival : askers) arrival(block);
 }
 
 void RamTier::Lower(uint64_t memory_bytes) {
   std::vector<BlockId> gone;
+  bool wake;
   {
     const std::lock_guard lock(mutex_);
     const uint64_t least_bytes = LeastBlockBytes(file_);
@@ -199,7 +203,9 @@ void RamTier::Lower(uint64_t memory_bytes) {
       TrimResidents(pool);
     }
     TakeGone(gone);
+    wake = blocked_ && TakeWake();
   }
+  if (wake) reader_->Wake();
   GiveBack(gone);
 }
 

@@ -8,21 +8,18 @@
 #include <vector>
 
 #include "runtime/base/huge_pages.h"
-#include "tests/support/hash_model.h"
-#include "tests/support/runner_fixture.h"
+#include "tests/cache/store/store_fixture.h"
 
 namespace hearth {
 namespace {
 
 TEST(WholeArena, HoldsEveryBlobAsThePackDoes) {
-  const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
-  const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
-  ASSERT_TRUE(opened.ok()) << opened.status();
+  const StoreFixture pack;
   for (const std::vector<uint32_t>& nodes :
        {std::vector<uint32_t>(), {0, 1, 0}, {1, 1, 0}, {0, 1, 2}}) {
     WorkerTeam team(3, nodes);
     uint64_t last_done = 0, last_total = 1;
-    const auto arena = WholeArena::Load(opened->experts, team, [&](uint64_t done, uint64_t total) {
+    const auto arena = WholeArena::Load(pack.file(), team, [&](uint64_t done, uint64_t total) {
       EXPECT_GE(done, last_done);
       last_done = done;
       last_total = total;
@@ -34,7 +31,7 @@ TEST(WholeArena, HoldsEveryBlobAsThePackDoes) {
       for (uint32_t e = 0; e < (*arena)->expert_count(); ++e) {
         const ExpertKey key{LayerId(layer), ExpertId(e)};
         blob.resize((*arena)->layout(key.layer).blob_bytes());
-        ASSERT_TRUE(opened->experts.Read(key, blob).ok());
+        ASSERT_TRUE(pack.file().Read(key, blob).ok());
         const absl::StatusOr<ExpertLease> lease = (*arena)->Acquire(key);
         ASSERT_TRUE(lease.ok()) << lease.status();
         ASSERT_EQ(lease->bytes().size(), blob.size());
@@ -48,11 +45,9 @@ TEST(WholeArena, HoldsEveryBlobAsThePackDoes) {
 
 // Whole nodes apart: no page holds experts of two nodes.
 TEST(WholeArena, ExpertsOfTwoNodesShareNoPage) {
-  const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
-  const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
-  ASSERT_TRUE(opened.ok()) << opened.status();
+  const StoreFixture pack;
   WorkerTeam team(4, {0, 0, 1, 1});
-  const auto arena = WholeArena::Load(opened->experts, team, nullptr);
+  const auto arena = WholeArena::Load(pack.file(), team, nullptr);
   ASSERT_TRUE(arena.ok()) << arena.status();
   uintptr_t last_of_first = 0, first_of_second = UINTPTR_MAX;
   for (uint32_t layer = 0; layer < (*arena)->layer_count(); ++layer) {
@@ -68,36 +63,25 @@ TEST(WholeArena, ExpertsOfTwoNodesShareNoPage) {
 }
 
 TEST(WholeArena, UnknownExpertIsNotFound) {
-  const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
-  const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
-  ASSERT_TRUE(opened.ok()) << opened.status();
+  const StoreFixture pack;
   WorkerTeam team(1);
-  const auto arena = WholeArena::Load(opened->experts, team, nullptr);
+  const auto arena = WholeArena::Load(pack.file(), team, nullptr);
   ASSERT_TRUE(arena.ok()) << arena.status();
   EXPECT_EQ((*arena)->Acquire({LayerId(9), ExpertId(0)}).status().code(),
             absl::StatusCode::kNotFound);
-  EXPECT_EQ((*arena)->Acquire({LayerId(0), ExpertId(32)}).status().code(),
+  EXPECT_EQ((*arena)->Acquire({LayerId(0), ExpertId(16)}).status().code(),
             absl::StatusCode::kNotFound);
 }
 
 TEST(WholeArena, DamagedExpertIsNamed) {
-  const TemporaryPack pack(HashModel(), DenseChoice::kBf16);
-  {
-    const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    const uint64_t at = opened->experts.offset_bytes({LayerId(2), ExpertId(17)}) + 100;
-    std::string bytes = ReadFixtureFile(pack.dir() + "/experts.bin");
-    bytes[at] = static_cast<char>(bytes[at] ^ 4);
-    WriteFixtureFile(pack.dir() + "/experts.bin", bytes);
-  }
-  const absl::StatusOr<Pack> opened = Pack::Open(pack.dir());
-  ASSERT_TRUE(opened.ok()) << opened.status();
+  StoreFixture pack;
+  pack.Damage(Key(2, 11));
   WorkerTeam team(2);
-  const absl::Status status = WholeArena::Load(opened->experts, team, nullptr).status();
+  const absl::Status status = WholeArena::Load(pack.file(), team, nullptr).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_NE(status.message().find("experts.bin"), absl::string_view::npos) << status;
   EXPECT_NE(status.message().find("layer 2"), absl::string_view::npos) << status;
-  EXPECT_NE(status.message().find("expert 17"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("expert 11"), absl::string_view::npos) << status;
 }
 
 }  // namespace
