@@ -12,7 +12,7 @@ void PinGuard::Observe(uint32_t distinct_count) {
   observed_expert_count_ += distinct_count;
 }
 
-void PinGuard::EndWindow(uint32_t token_count, uint32_t slot_count) {
+void PinGuard::EndWindow(uint32_t slot_count) {
   if (observed_layer_count_ > 0 && 2 * observed_layer_count_ >= layer_count_) {
     const double touched = observed_expert_count_;
     average_ = average_ == 0 ? touched : average_ + kAverageStep * (touched - average_);
@@ -20,18 +20,7 @@ void PinGuard::EndWindow(uint32_t token_count, uint32_t slot_count) {
   observed_layer_count_ = 0;
   observed_expert_count_ = 0;
 
-  const bool was_pinned = is_pinned_;
   is_pinned_ = slot_count > 0 && slot_count < enough_slot_count();
-  if (!is_pinned_ || !was_pinned) {
-    token_count_ = 0;
-    swaps_left_ = 0;
-    return;
-  }
-  token_count_ += std::min(token_count, kRechooseTokens);
-  if (token_count_ >= kRechooseTokens) {
-    token_count_ = 0;
-    swaps_left_ = std::max(kRechooseSwapsMin, slot_count / 8);
-  }
 }
 
 uint32_t PinGuard::window_expert_count() const {

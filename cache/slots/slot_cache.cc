@@ -33,6 +33,7 @@ struct SlotCache::Pool {
         expert_count(experts_per_layer),
         expert_total(static_cast<uint32_t>(shape.layers.size() * experts_per_layer)),
         layers(shape.layers),
+        layer_slots_min(LayerSlotsMin(shape)),
         slot_count(shape.slot_count),
         table(shape.layers, layer_count, experts_per_layer, shape.total_count()),
         guard(static_cast<uint32_t>(shape.layers.size()), expert_total),
@@ -51,6 +52,7 @@ struct SlotCache::Pool {
   const uint32_t expert_count;  // per layer
   const uint32_t expert_total;
   const std::vector<LayerId> layers;
+  const uint32_t layer_slots_min;
   uint32_t slot_count;
   SlotTable table;
   PinGuard guard;
@@ -94,7 +96,7 @@ absl::Status SlotCache::MakePools() {
                                   .expert_count = options_.expert_count,
                                   .layers = shape.layers,
                                   .slot_count = shape.slot_count,
-                                  .layer_slots_min = LayerSlotsMin(shape)};
+                                  .layer_slots_min = pools_.back()->layer_slots_min};
     HEARTH_ASSIGN_OR_RETURN(pools_.back()->policy, options_.make_policy
                                                        ? options_.make_policy(pool_shape)
                                                        : CreatePolicy(options_.policy, pool_shape));
@@ -145,14 +147,11 @@ void SlotCache::Observe(const LayerTraffic& traffic) {
   }
 }
 
-// Whether a swap that the policy wants may begin, after `growth_count` others without a victim and
-// `eviction_count` with one.
-bool SlotCache::Allows(const Pool& pool, const Swap& swap, uint32_t growth_count,
-                       uint32_t eviction_count) const {
+// Whether a swap that the policy wants may begin, after `growth_count` others without a victim.
+bool SlotCache::Allows(const Pool& pool, const Swap& swap, uint32_t growth_count) const {
   if (!swap.out.layer.valid()) return pool.expected_count() + growth_count < pool.slot_count;
   if (pool.expected_count() > pool.slot_count) return false;
-  if (!pool.guard.pinned()) return true;
-  return eviction_count < pool.guard.swaps_left() &&
+  return !pool.guard.pinned() ||
          pool.policy->Heat(swap.in) > PinGuard::kClearlyHotter * pool.policy->Heat(swap.out);
 }
 
@@ -173,7 +172,7 @@ std::span<const Swap> SlotCache::Propose() {
   uint32_t growth_count = 0;
   for (size_t i = 0; i < proposed; ++i) {
     const Swap swap = proposals_[i];
-    if (!Allows(pool, swap, growth_count, count - growth_count)) continue;
+    if (!Allows(pool, swap, growth_count)) continue;
     growth_count += swap.out.layer.valid() ? 0 : 1;
     proposals_[count++] = swap;
   }
@@ -187,7 +186,7 @@ void SlotCache::EndWindow(uint32_t token_count) {
     Pool& pool = *pools_[p];
     if (pool.policy == nullptr) continue;
     pool.policy->EndWindow(token_count);
-    pool.guard.EndWindow(token_count, pool.slot_count);
+    pool.guard.EndWindow(pool.slot_count);
     pool.table.Reclaim();
     Trim(p);
   }
@@ -222,7 +221,6 @@ void SlotCache::BeginSwap(const Swap& swap) {
     HEARTH_CHECK(pool.table.resident(swap.out));
     HEARTH_CHECK((pool.FlagsOf(swap.out) & kOutgoing) == 0);
     pool.FlagsOf(swap.out) |= kOutgoing;
-    if (pool.guard.pinned()) pool.guard.CountSwap();
   } else {
     ++pool.growth_count;
   }
@@ -293,29 +291,46 @@ void SlotCache::Trim(uint32_t p) {
   }
 }
 
-size_t SlotCache::ProposeFill(std::span<Swap> out) const {
-  struct Candidate {
-    float heat;
-    ExpertKey key;
+// What a pool with free slots may take: hottest first, after those that a layer below its minimum
+// lacks.
+std::vector<SlotCache::Candidate> SlotCache::FillCandidates(const Pool& pool) const {
+  std::vector<Candidate> candidates;
+  const auto hotter = [](const Candidate& a, const Candidate& b) {
+    return a.heat != b.heat ? a.heat > b.heat : a.key.expert < b.key.expert;
   };
+  for (const LayerId layer : pool.layers) {
+    const auto begin = static_cast<ptrdiff_t>(candidates.size());
+    uint32_t present = 0;
+    for (uint32_t e = 0; e < pool.expert_count; ++e) {
+      const ExpertKey key{layer, ExpertId(e)};
+      if (pool.table.Find(key).valid() || (pool.FlagsOf(key) & kIncoming) != 0) {
+        ++present;
+      } else {
+        candidates.push_back({.key = key, .heat = pool.policy->Heat(key)});
+      }
+    }
+    const std::span<Candidate> of_layer = std::span(candidates).subspan(begin);
+    const size_t lacking = std::min<size_t>(
+        pool.layer_slots_min - std::min(pool.layer_slots_min, present), of_layer.size());
+    std::partial_sort(of_layer.begin(), of_layer.begin() + lacking, of_layer.end(), hotter);
+    for (Candidate& c : of_layer.first(lacking)) c.is_lacking = true;
+  }
+  return candidates;
+}
+
+size_t SlotCache::ProposeFill(std::span<Swap> out) const {
   const auto comes_first = [](const Candidate& a, const Candidate& b) {
+    if (a.is_lacking != b.is_lacking) return a.is_lacking;
     if (a.heat != b.heat) return a.heat > b.heat;
     if (a.key.expert != b.key.expert) return a.key.expert < b.key.expert;
     return a.key.layer < b.key.layer;
   };
   size_t count = 0;
-  for (const auto& owned : pools_) {
-    const Pool& pool = *owned;
-    if (pool.policy == nullptr || pool.expected_count() >= pool.slot_count) continue;
-    std::vector<Candidate> candidates;
-    for (const LayerId layer : pool.layers) {
-      for (uint32_t e = 0; e < pool.expert_count; ++e) {
-        const ExpertKey key{layer, ExpertId(e)};
-        if (pool.table.Find(key).valid() || (pool.FlagsOf(key) & kIncoming) != 0) continue;
-        candidates.push_back({pool.policy->Heat(key), key});
-      }
-    }
-    size_t room = std::min(pool.slot_count - pool.expected_count(), pool.table.available_count());
+  for (const auto& pool : pools_) {
+    if (pool->policy == nullptr || pool->expected_count() >= pool->slot_count) continue;
+    std::vector<Candidate> candidates = FillCandidates(*pool);
+    size_t room =
+        std::min(pool->slot_count - pool->expected_count(), pool->table.available_count());
     room = std::min({room, candidates.size(), out.size() - count});
     std::partial_sort(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(room),
                       candidates.end(), comes_first);
@@ -366,7 +381,7 @@ std::vector<std::string> SlotCache::notes() const {
     const uint32_t total = enough + SpareCount(enough, pool.expert_total, options_.spare_count);
     lines.push_back(absl::StrFormat(
         "slots: pool %d (experts of %d bytes) has %d slots, but a window uses %d experts: it keeps "
-        "its hottest and swaps rarely; %d slots (%s) would be enough",
+        "its hottest and swaps only for clearly hotter ones; %d slots (%s) would be enough",
         p, pool.blob_bytes, pool.slot_count, pool.guard.window_expert_count(), enough,
         FormatBytes(total * shapes_[p].slot_bytes)));
   }

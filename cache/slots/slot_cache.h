@@ -121,8 +121,8 @@ class SlotCache {
   void CancelSwap(const Swap& swap);
 
   // The hottest experts for which there are free slots, for filling before the first window and
-  // after a prompt: as swaps without a victim. Those of equal heat (a cold start) come from all
-  // layers alike. Allocates.
+  // after a prompt: as swaps without a victim. A layer below its minimum comes first; those of
+  // equal heat (a cold start) come from all layers alike. Allocates.
   size_t ProposeFill(std::span<Swap> out) const;
   // Fewer slots from now on (a lowered budget stays lowered): evicts the coldest. Those that the
   // pass at hand uses go at its end; those that are held, when nobody holds them any more.
@@ -141,13 +141,18 @@ class SlotCache {
  private:
   friend class SlotLease;
   struct Pool;
+  struct Candidate {
+    ExpertKey key;
+    float heat = 0;
+    bool is_lacking = false;  // its layer is below the minimum
+  };
   SlotCache(const SlotCacheOptions& options, SlotPlan plan);
   absl::Status MakePools();
   Pool& PoolOf(LayerId layer) const { return *pools_[pool_of(layer)]; }
   void Release(SlotRef ref);
-  bool Allows(const Pool& pool, const Swap& swap, uint32_t growth_count,
-              uint32_t eviction_count) const;
+  bool Allows(const Pool& pool, const Swap& swap, uint32_t growth_count) const;
   void Trim(uint32_t pool);
+  std::vector<Candidate> FillCandidates(const Pool& pool) const;
 
   const SlotCacheOptions options_;
   const absl::Status no_spare_;  // made once: an error's text is allocated

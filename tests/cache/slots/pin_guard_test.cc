@@ -1,4 +1,4 @@
-// When a pool pins its experts, what it may still change, and when it stops.
+// When a pool pins its experts and when it stops.
 #include "cache/slots/pin_guard.h"
 
 #include <gtest/gtest.h>
@@ -6,10 +6,9 @@
 namespace hearth {
 namespace {
 
-void Window(PinGuard& guard, uint32_t layers, uint32_t distinct, uint32_t slots,
-            uint32_t tokens = 1) {
+void Window(PinGuard& guard, uint32_t layers, uint32_t distinct, uint32_t slots) {
   for (uint32_t l = 0; l < layers; ++l) guard.Observe(distinct);
-  guard.EndWindow(tokens, slots);
+  guard.EndWindow(slots);
 }
 
 TEST(PinGuard, PinsBelowOneAndAHalfTimesWhatAWindowUses) {
@@ -59,21 +58,6 @@ TEST(PinGuard, PassesOverAFewLayersAndEmptyOnesDoNotCount) {
   }
   EXPECT_TRUE(guard.pinned());
   EXPECT_EQ(guard.window_expert_count(), 80u);
-}
-
-TEST(PinGuard, AllowsAFewSwapsEvery256Tokens) {
-  PinGuard guard(1, 1000);
-  Window(guard, 1, 100, 80, 4);
-  ASSERT_TRUE(guard.pinned());
-  EXPECT_EQ(guard.swaps_left(), 0u);
-  for (int i = 0; i < 63; ++i) Window(guard, 1, 100, 80, 4);
-  EXPECT_EQ(guard.swaps_left(), 0u);
-  Window(guard, 1, 100, 80, 4);
-  EXPECT_EQ(guard.swaps_left(), 10u);
-  for (int i = 0; i < 12; ++i) guard.CountSwap();
-  EXPECT_EQ(guard.swaps_left(), 0u);
-  Window(guard, 1, 100, 80, UINT32_MAX);  // a long prompt is one change, not many
-  EXPECT_EQ(guard.swaps_left(), 10u);
 }
 
 }  // namespace
