@@ -101,7 +101,7 @@ class ExpertStore {
   virtual void EndWindow(uint32_t /*token_count*/) {}
   // Sightings of a layer's experts, (expert_count()), from a profile or saved state.
   virtual void Seed(LayerId, std::span<const float> /*sightings*/) {}
-  // Whether Exchange() does anything: then the victims' bytes are worth bringing back.
+  // Whether Exchange() can use the victims' bytes; otherwise it is given none.
   virtual bool takes_exchange() const { return false; }
   // VRAM now holds `in` and has given `out` up (invalid layer: nothing), whose bytes are
   // `out_bytes` (the blob, valid during the call): RAM that need not hold `in` any more may take

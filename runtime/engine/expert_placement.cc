@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "cache/store/budget_store.h"
+#include "cache/store/remote_store.h"
 #include "cache/store/whole_arena.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
@@ -97,11 +98,29 @@ absl::Status ExpertPlacement::LoadStore(const Deps& deps, const ExpertOptions& o
                               BudgetStore::Create(deps.pack.experts, budget, deps.clock, loading));
       return absl::OkStatus();
     }
-    case RamTier::kMapped:
     case RamTier::kDaemon:
+      reads_on_demand_ = true;
+      return ConnectDaemon(deps, options);
+    case RamTier::kMapped:
       break;
   }
   return absl::UnimplementedError("this RAM tier");
+}
+
+// The daemon knows what is hot: the slots start from its heat.
+absl::Status ExpertPlacement::ConnectDaemon(const Deps& deps, const ExpertOptions& options) {
+  RemoteStoreOptions remote;
+  remote.socket_path = options.daemon_socket;
+  HEARTH_ASSIGN_OR_RETURN(
+      std::unique_ptr<RemoteStore> store,
+      RemoteStore::Connect(deps.pack.manifest, deps.pack.experts, remote, deps.clock));
+  std::vector<float> heat(store->expert_count());
+  for (uint32_t l = 0; l < store->layer_count() && slots_ != nullptr; ++l) {
+    HEARTH_RETURN_IF_ERROR(store->Heat(LayerId(l), heat));
+    slots_->Seed(LayerId(l), heat);
+  }
+  store_ = std::move(store);
+  return absl::OkStatus();
 }
 
 absl::Status ExpertPlacement::MakeSlots(const Deps& deps, const ExpertOptions& options) {
@@ -121,6 +140,7 @@ absl::StatusOr<std::unique_ptr<ExpertPlacement>> ExpertPlacement::Load(const Dep
   HEARTH_RETURN_IF_ERROR(p->LoadStore(deps, options, progress));
   for (uint32_t l = 0; l < options.seeds.size(); ++l) {
     if (p->slots_ != nullptr) p->slots_->Seed(LayerId(l), options.seeds[l]);
+    if (options.ram == RamTier::kDaemon) p->store_->Seed(LayerId(l), options.seeds[l]);
   }
   const std::vector<ExpertLayout> layouts = LayoutsOf(deps.pack.experts);
   HEARTH_ASSIGN_OR_RETURN(p->pool_, ExpertPool::Create({.layouts = layouts,

@@ -63,6 +63,7 @@ class ExpertPlacement {
  private:
   ExpertPlacement() = default;
   absl::Status LoadStore(const Deps& deps, const ExpertOptions& options, const Progress& progress);
+  absl::Status ConnectDaemon(const Deps& deps, const ExpertOptions& options);
   absl::Status MakeSlots(const Deps& deps, const ExpertOptions& options);
 
   // Destroyed from the last to the first: who borrows goes before what it borrows.

@@ -62,6 +62,7 @@ void Promotions::Drain() {
 void Promotions::Land(SlotRef slot, const Swap& swap) {
   if (!deps_.store.takes_exchange()) {
     deps_.slots.Land(slot, swap);
+    deps_.store.Exchange(swap.in, swap.out, {});
     return;
   }
   // The lease keeps the victim's slot as it is until its bytes have been offered.
