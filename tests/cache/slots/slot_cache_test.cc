@@ -256,6 +256,19 @@ TEST(SlotCache, AColdFirstFillServesAllLayersAlike) {
   }
 }
 
+TEST(SlotCache, TheFirstFillLeavesNoLayerBelowItsMinimum) {
+  const auto cache = MakeCache(SmallCache(2, 64, 32));  // each layer keeps at least 4
+  cache->Seed(LayerId(0), std::vector<float>(64, 5));
+  std::vector<float> cold(64, 0.1f);
+  cold[60] = 0.2f;
+  cache->Seed(LayerId(1), cold);
+  ASSERT_EQ(Fill(*cache), 32u);
+  uint32_t resident = 0;
+  for (uint32_t e = 0; e < 64; ++e) resident += cache->resident(Key(1, e)) ? 1 : 0;
+  EXPECT_EQ(resident, 4u);
+  EXPECT_TRUE(cache->resident(Key(1, 60)));
+}
+
 TEST(SlotCache, APromptBringsItsExpertsIntoTheFreeSlots) {
   const auto cache = MakeCache(SmallCache(2, 16, 4));
   ObserveLayer(*cache, 0, {3, 9}, TrafficKind::kPrompt);
