@@ -152,8 +152,10 @@ class Builder {
       uint32_t crc32c = 0;
     };
     uint64_t blob_bytes_max = 0;
-    for (const ExpertLayout& l : plan_.layouts) {
-      blob_bytes_max = std::max(blob_bytes_max, l.blob_bytes());
+    uint64_t total_bytes = 0;
+    for (const ExpertLayout& layout : plan_.layouts) {
+      blob_bytes_max = std::max(blob_bytes_max, layout.blob_bytes());
+      total_bytes += layout.stride_bytes() * expert_count;
     }
     const auto make = [&](uint64_t i, Blob& blob) {
       const ExpertKey key{LayerId(static_cast<uint32_t>(i / expert_count)),
@@ -168,7 +170,7 @@ class Builder {
     const auto take = [&](uint64_t i, Blob& blob) {
       HEARTH_RETURN_IF_ERROR(writer.Append(blob.bytes, blob.crc32c));
       done_bytes += plan_.layouts[i / expert_count].stride_bytes();
-      return Advance("experts", done_bytes, plan_.experts_bytes);
+      return Advance("experts", done_bytes, total_bytes);
     };
     HEARTH_RETURN_IF_ERROR(ForEachInOrder<Blob>(team_,
                                                 uint64_t{expert_count} * plan_.layouts.size(),

@@ -18,12 +18,22 @@ namespace {
 
 constexpr float kSqrt3 = 1.7320508f;  // half the range of an even distribution of deviation 1
 
-// The share of the embedding that all tokens have in common. It gives keys and queries of the delta
-// rule a common direction, so that its state changes slowly, and routers a preference.
-constexpr float kSharedEmbedding = 0.8f;
-// Norms of router rows fall with the expert's place in a random order of its layer.
-constexpr float kRouterExponent = 0.22f;
-constexpr float kRouterGain = 4.0f;
+// Which experts are chosen, and how that changes from token to token, follows from a few sizes:
+// - Routers are random, with rows whose norms fall with the expert's place in a random order of its
+//   layer, norm ~ place^-e. e is such that the first 40% of the places get kHotShare of the traffic
+//   of inputs without any direction in common; real ones have some, which adds to it.
+// - The delta rule carries what tokens share with those before them. Convolutions with a positive
+//   mean smooth its inputs, and give keys and queries, which silu makes positive, a common
+//   direction: its state is a moving average. Its rates differ between heads, and its output weighs
+//   more than that of anything that knows the present token only.
+constexpr float kRouterGain = 3.0f;
+constexpr double kHotExperts = 0.4;
+constexpr double kHotShare = 0.78;
+constexpr float kConvolutionMean = 0.35f;
+constexpr float kConvolutionDeviation = 0.2f;
+// Factor of the convolutions over values of the delta rule: silu of small numbers is nearly odd, so
+// that what the state averages has hardly a constant part. Its norm takes the factor out again.
+constexpr float kQuiet = 0.2f;
 
 std::string_view LastPart(std::string_view name) {
   const size_t dot = name.rfind('.');
@@ -36,14 +46,54 @@ bool IsOneOf(std::string_view part, std::initializer_list<std::string_view> name
 
 // Deviation of a matrix's values times the square root of its columns.
 float GainOf(std::string_view part) {
-  if (part == "input_mix_weight_down") return 4;  // its output is divided by the stream count
-  if (part == "in_proj_a") return 0.5f;
-  if (part == "lm_head") return 4;
   if (part == "gate") return kRouterGain;
-  if (IsOneOf(part, {"block_inject_weight", "shared_expert_gate", "value_proj", "key_proj"})) {
+  if (part == "input_mix_weight_down") return 4;  // its output is divided by the stream count
+  if (part == "lm_head" || part == "out_proj") return 4;
+  if (part == "in_proj_b") return 8;  // write strengths from 0.02 to 0.98
+  if (part == "in_proj_a" || part == "value_proj") return 0.5f;
+  if (IsOneOf(part, {"block_inject_weight", "shared_expert_gate", "key_proj", "down_proj"})) {
     return 1;
   }
   return 2;
+}
+
+// The z that a normal number passes with this probability; 0 from one half on.
+double NormalThreshold(double probability) {
+  double low = 0;
+  double high = 8;
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(middle / std::sqrt(2.0)) / 2 > probability ? low : high) = middle;
+  }
+  return low;
+}
+
+// The e above. An expert is chosen when its logit passes a threshold, so with a norm in inverse
+// proportion to the z of its chance; places 0.2 and 0.7 stand for the hot and the cold experts.
+double RouterExponent(const MoeGeometry& moe) {
+  const double chance = static_cast<double>(moe.experts_per_token) / moe.expert_count;
+  const double hot = std::max(NormalThreshold(chance * kHotShare / kHotExperts), 0.2);
+  const double cold = std::max(NormalThreshold(chance * (1 - kHotShare) / (1 - kHotExperts)), hot);
+  return std::log(cold / hot) / std::log(0.7 / 0.2);
+}
+
+// Norms of a router's rows, as factors whose mean square is 1.
+std::vector<float> RouterNorms(const MoeGeometry& moe, uint64_t stream) {
+  const uint32_t count = moe.expert_count;
+  const double exponent = RouterExponent(moe);
+  std::vector<uint32_t> order(count);
+  std::iota(order.begin(), order.end(), 1u);
+  Prng prng(stream);
+  for (uint32_t i = count; i > 1; --i) std::swap(order[i - 1], order[prng.Below(i)]);
+  std::vector<float> norms;
+  double squares = 0;
+  for (const uint32_t place : order) {
+    norms.push_back(static_cast<float>(std::pow(static_cast<double>(place) / count, -exponent)));
+    squares += static_cast<double>(norms.back()) * norms.back();
+  }
+  const auto scale = static_cast<float>(std::sqrt(count / squares));
+  for (float& norm : norms) norm *= scale;
+  return norms;
 }
 
 std::vector<TensorInfo> WithFormats(std::span<const TensorShape> shapes) {
@@ -102,29 +152,19 @@ SyntheticTensor::SyntheticTensor(const ModelGeometry& geometry, const TensorInfo
   } else if (part == "dt_bias") {
     is_step_ = true;
   } else if (part == "conv1d") {
-    center_ = 0.2f;  // a little of the tokens before
-    deviation_ = 0.5f;
+    center_ = kConvolutionMean;
+    deviation_ = kConvolutionDeviation;
+    if (!info.name.ends_with("ple.conv1d")) quiet_col_ = 2 * geometry.gdn.key_dim();
   } else if (info.rows == 1 && part != "shared_expert_gate") {
     center_ = part == "norm" ? 1 : 0;  // the others are stored less one
     deviation_ = 0.1f;
   } else if (part == "embed_tokens") {
-    deviation_ = std::sqrt(1 - kSharedEmbedding * kSharedEmbedding);
-    const uint64_t shared = RandomStream(seed, "shared embedding");
-    for (uint32_t col = 0; col < info.cols; ++col) {
-      shared_row_.push_back(kSharedEmbedding * EvenFloat(SplitMix64(shared + col)));
-    }
+    deviation_ = 1;
   } else {
     deviation_ = GainOf(part) / std::sqrt(static_cast<float>(info.cols));
   }
   if (part == "gate") {
-    std::vector<uint32_t> order(info.rows);
-    std::iota(order.begin(), order.end(), 0u);
-    Prng prng(~stream_);
-    for (uint32_t i = info.rows; i > 1; --i) std::swap(order[i - 1], order[prng.Below(i)]);
-    for (uint32_t row = 0; row < info.rows; ++row) {
-      const float place = static_cast<float>(order[row] + 1) / static_cast<float>(info.rows);
-      row_factors_.push_back(std::pow(place, -kRouterExponent));
-    }
+    row_factors_ = RouterNorms(geometry.moe, ~stream_);
   } else if (part == "lm_head") {
     // The logits of control tokens are zero: far from the best, so a text does not end by chance.
     row_factors_.assign(info.rows, 1.0f);
@@ -157,6 +197,7 @@ void SyntheticTensor::FillFloats(const SyntheticRange& range, std::vector<std::b
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t word = SplitMix64(first + i);
     float value = center_ + deviation_ * EvenFloat(word);
+    if (i % info_.cols >= quiet_col_) value *= kQuiet;
     if (is_decay_) value = std::log(1 + 15 * UnitFloat(word));
     if (is_step_) value = std::log(0.001f) + UnitFloat(word) * std::log(100.0f);
     std::memcpy(out.data() + i * sizeof(value), &value, sizeof(value));
@@ -176,8 +217,7 @@ void SyntheticTensor::FillBf16(const SyntheticRange& range, std::vector<std::byt
       std::array<uint16_t, 4> codes;
       const uint64_t n = std::min<uint64_t>(4, cols - col);
       for (uint64_t i = 0; i < n; ++i) {
-        const float shared = shared_row_.empty() ? 0.0f : shared_row_[col + i];
-        codes[i] = EncodeBf16(shared + scale * EvenFloat(word << (16 * i)));
+        codes[i] = EncodeBf16(scale * EvenFloat(word << (16 * i)));
       }
       std::memcpy(out.data() + (r * cols + col) * sizeof(uint16_t), codes.data(),
                   n * sizeof(uint16_t));

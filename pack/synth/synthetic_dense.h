@@ -49,9 +49,9 @@ class SyntheticTensor {
   uint64_t stream_ = 0;
   float center_ = 0;                     // of every value
   float deviation_ = 0;                  // around it
+  uint32_t quiet_col_ = UINT32_MAX;      // from here on, convolutions are weak
   bool is_decay_ = false;                // A_log: logarithms of rates between 1 and 16
   bool is_step_ = false;                 // dt_bias: of time steps between 0.001 and 0.1
-  std::vector<float> shared_row_ = {};   // added to each row of the embedding
   std::vector<float> row_factors_ = {};  // empty: all 1
 };
 

@@ -15,7 +15,8 @@ namespace hearth {
 namespace {
 
 // Standard deviation of a weight, times the square root of the reduction length.
-constexpr float kGain = 2.0f;
+constexpr float kInputGain = 2.0f;
+constexpr float kOutputGain = 1.0f;
 
 // NVFP4: any nibble. Block scales: E4M3 codes 0x30 to 0x3F, 0.5 to 1.875.
 constexpr uint64_t kNvfp4ScaleMask = EveryByte(0x0F);
@@ -52,7 +53,8 @@ class Filling {
 
  private:
   float Deviation(Projection p) const {
-    return kGain / std::sqrt(static_cast<float>(layout_.cols(p)));
+    const float gain = p == Projection::kDown ? kOutputGain : kInputGain;
+    return gain / std::sqrt(static_cast<float>(layout_.cols(p)));
   }
 
   template <class Shape>

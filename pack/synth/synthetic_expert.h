@@ -14,7 +14,7 @@ namespace hearth {
 
 // Fills the blob: blob.size() == layout.blob_bytes(), every byte of it, padding rows zero. A pure
 // function of its arguments; thread-safe. Gate and up rows answer an input of RMS 0.5 (what a
-// hyper-connection hands on) with RMS 1; the expert's output then has RMS near 1.
+// hyper-connection hands on) with RMS 1; the expert's output then has RMS near 0.6.
 void FillSyntheticExpert(const ExpertLayout& layout, ExpertKey key, uint64_t seed,
                          std::span<std::byte> blob);
 
