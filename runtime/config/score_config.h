@@ -18,6 +18,7 @@ struct ScoreConfig {
   std::string tokens;  // path of a JSON array of ids
   uint32_t top = 0;
   std::string against;
+  uint32_t tokens_max = 0;
   uint32_t window = 0;
   bool stats = false;
   CacheConfig cache;
@@ -31,6 +32,8 @@ struct ScoreConfig {
     v("top", top, "list the N best tokens of every position", {.minimum = 0, .maximum = 1000});
     v("against", against, "pack to compare the predictions with: KL divergence, top-1 agreement",
       {.metavar = "DIR"});
+    v("tokens_max", tokens_max, "score the first N tokens, 0 = all",
+      {.minimum = 0, .maximum = 1 << 20});
     v("window", window, "rows of a pass, as in decoding; 0 = large parts, as a prompt",
       {.minimum = 0, .maximum = 9});
     v("stats", stats, "print which tier served the experts, and hits as the text goes on");

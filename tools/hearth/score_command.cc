@@ -27,9 +27,17 @@ constexpr uint64_t kTextBytesMax = 16_MiB;
 
 absl::StatusOr<std::vector<TokenId>> TokensOf(const ScoreConfig& config,
                                               const ModelSession& session) {
-  if (!config.tokens.empty()) return ReadTokenFile(config.tokens);
-  HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadFile(config.text, kTextBytesMax));
-  return session.tokenizer->Encode(text, SpecialTokens::kParse);
+  std::vector<TokenId> tokens;
+  if (!config.tokens.empty()) {
+    HEARTH_ASSIGN_OR_RETURN(tokens, ReadTokenFile(config.tokens));
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadFile(config.text, kTextBytesMax));
+    tokens = session.tokenizer->Encode(text, SpecialTokens::kParse);
+  }
+  if (config.tokens_max != 0 && tokens.size() > config.tokens_max) {
+    tokens.resize(config.tokens_max);
+  }
+  return tokens;
 }
 
 Json ScoreJson(const Score& score, std::span<const TokenId> tokens) {
