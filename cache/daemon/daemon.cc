@@ -60,8 +60,12 @@ Daemon::Daemon(const DaemonOptions& options, Clock& clock, Talk talk, ListeningS
       held_count_(size_t{options.pack.layer_count} * options.pack.expert_count),
       told_held_(held_count_.size()) {}
 
-Daemon::~Daemon() {
-  if (filler_.joinable()) filler_.join();
+Daemon::~Daemon() { StopFilling(); }
+
+void Daemon::StopFilling() {
+  if (!filler_.joinable()) return;
+  blocks_->StopFilling();
+  filler_.join();
 }
 
 absl::Status Daemon::LoadState() {
@@ -150,6 +154,7 @@ absl::Status Daemon::Run(int stop_fd) {
     }
     Tick();
   }
+  StopFilling();
   SaveState();
   for (const auto& session : sessions_) {
     if (!session->connected()) continue;

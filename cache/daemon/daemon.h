@@ -69,6 +69,7 @@ class Daemon {
   absl::Status LoadState();
   void SaveState();
   void StartFilling();
+  void StopFilling();
   void AcceptEngines();
   void ServeTurn(EngineSession& session);
   void EndSession(EngineSession& session, std::string_view why);

@@ -1,9 +1,6 @@
 #include "cache/daemon/heat_state.h"
 
-#include <unistd.h>
-
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <span>
 #include <type_traits>
@@ -13,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/file.h"
+#include "runtime/base/replace_file.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -34,12 +32,6 @@ struct HeatHeader {
 };
 static_assert(sizeof(HeatHeader) == 64 && std::has_unique_object_representations_v<HeatHeader>);
 
-std::string ParentOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 HeatHeader HeaderFor(const HeatModelIdentity& identity, std::span<const float> heat) {
   HeatHeader header{};
   header.magic = kHeatMagic;
@@ -57,13 +49,9 @@ absl::Status SaveHeat(const std::string& path, const HeatModelIdentity& identity
                       const std::vector<float>& heat) {
   HEARTH_CHECK(heat.size() == size_t{identity.layer_count} * identity.expert_count);
   const HeatHeader header = HeaderFor(identity, heat);
-  const std::string temporary = path + ".tmp";
-  HEARTH_ASSIGN_OR_RETURN(SequentialFile file, SequentialFile::Create(temporary));
-  HEARTH_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(&header, 1))));
-  HEARTH_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(heat))));
-  HEARTH_RETURN_IF_ERROR(file.Finish());
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(errno, path);
-  return FsyncDirectory(ParentOf(path));
+  std::string text(reinterpret_cast<const char*>(&header), sizeof(header));
+  text.append(reinterpret_cast<const char*>(heat.data()), heat.size() * sizeof(float));
+  return ReplaceFile(path, text);
 }
 
 absl::StatusOr<std::vector<float>> LoadHeat(const std::string& path,

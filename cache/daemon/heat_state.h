@@ -19,8 +19,7 @@ struct HeatModelIdentity {
   bool operator==(const HeatModelIdentity&) const = default;
 };
 
-// Writes "<path>.tmp", brings it to the drive and gives it its name: at any time `path` is whole.
-// `heat`: (layer_count, expert_count).
+// At any time `path` is whole, as ReplaceFile() says. `heat`: (layer_count, expert_count).
 absl::Status SaveHeat(const std::string& path, const HeatModelIdentity& identity,
                       const std::vector<float>& heat);
 

@@ -13,7 +13,7 @@
 
 namespace hearth {
 
-absl::StatusOr<PackIdentity> IdentityOf(const Manifest& manifest, const ExpertFile& experts) {
+absl::StatusOr<PackIdentity> PackIdentityOf(const Manifest& manifest, const ExpertFile& experts) {
   struct stat info;
   if (::fstat(experts.file().fd(), &info) != 0) return ErrnoStatus(errno, experts.file().path());
   std::vector<uint64_t> words;

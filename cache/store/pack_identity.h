@@ -10,6 +10,6 @@ namespace hearth {
 
 // Reads no data: the manifest has the hash of every file, and the directory of the experts the
 // checksum of each.
-absl::StatusOr<PackIdentity> IdentityOf(const Manifest& manifest, const ExpertFile& experts);
+absl::StatusOr<PackIdentity> PackIdentityOf(const Manifest& manifest, const ExpertFile& experts);
 
 }  // namespace hearth

@@ -73,6 +73,8 @@ class RamBlocks {
   virtual void LookAhead(ExpertKey key) = 0;  // read when the drive is idle, or not at all
   // The hottest experts for which there is room, read now; progress as WholeArena::Progress.
   virtual absl::Status Fill(const std::function<void(uint64_t, uint64_t)>& progress) = 0;
+  // A Fill() under way on another thread ends soon, with Cancelled, and later ones at once.
+  virtual void StopFilling() = 0;
 
   virtual void Observe(const LayerTraffic& traffic) = 0;
   virtual void EndWindow(uint32_t token_count) = 0;

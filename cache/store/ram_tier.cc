@@ -239,6 +239,10 @@ absl::Status RamTier::Fill(const std::function<void(uint64_t, uint64_t)>& progre
   for (const ExpertKey key : order) {
     fill.changed.wait(lock, [&] { return fill.under_way_count < under_way_max; });
     if (!fill.status.ok()) break;
+    if (filling_stopped_.load()) {
+      fill.status = absl::CancelledError("filling RAM was stopped");
+      break;
+    }
     ++fill.under_way_count;
     const uint64_t done_bytes = fill.done_bytes;
     lock.unlock();

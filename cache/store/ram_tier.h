@@ -3,6 +3,7 @@
 // happens outside the mutex, to blocks that the table keeps from everybody else meanwhile.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -41,6 +42,7 @@ class RamTier final : public RamBlocks {
   void Fetch(ExpertKey key, Arrival arrival) override;
   void LookAhead(ExpertKey key) override;
   absl::Status Fill(const std::function<void(uint64_t, uint64_t)>& progress) override;
+  void StopFilling() override { filling_stopped_.store(true); }
 
   void Observe(const LayerTraffic& traffic) override;
   void EndWindow(uint32_t token_count) override;
@@ -120,6 +122,8 @@ class RamTier final : public RamBlocks {
   const std::span<std::byte> memory_;
   const HeldElsewhere held_elsewhere_;
   const std::unique_ptr<Reader> reader_;
+
+  std::atomic<bool> filling_stopped_{false};
 
   mutable std::mutex mutex_;  // guards what follows
   BlockTable table_;

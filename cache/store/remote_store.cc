@@ -59,7 +59,7 @@ absl::StatusOr<std::unique_ptr<RemoteStore>> RemoteStore::Connect(const Manifest
                                                                   const ExpertFile& experts,
                                                                   const RemoteStoreOptions& options,
                                                                   Clock& clock) {
-  HEARTH_ASSIGN_OR_RETURN(PackIdentity pack, IdentityOf(manifest, experts));
+  HEARTH_ASSIGN_OR_RETURN(PackIdentity pack, PackIdentityOf(manifest, experts));
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<RemoteLink> link,
                           RemoteLink::Connect(pack,
                                               {.socket_path = options.socket_path,

@@ -53,7 +53,7 @@ struct DaemonSetup {
 inline DaemonOptions OptionsFor(const StoreFixture& store, const std::string& socket_path,
                                 const DaemonSetup& setup) {
   return {.socket_path = socket_path,
-          .pack = *IdentityOf(TestManifest(), store.file()),
+          .pack = *PackIdentityOf(TestManifest(), store.file()),
           .source_hash = TestManifest().source_xxh3_128,
           .arena_bytes = ArenaBytes(store.file(), setup.share),
           .state_path = setup.state_path,

@@ -225,6 +225,16 @@ TEST(RamBlocks, FillReadsTheHottestAndTellsHowFarItIs) {
   EXPECT_GT(ram->Heat(Key(1, 15)), ram->Heat(Key(1, 6)));
 }
 
+TEST(RamBlocks, AFillingThatIsStoppedEndsWithWhatItHas) {
+  const StoreFixture store({.has_mtp = false});
+  RamFixture ram(store);
+  EXPECT_TRUE(absl::IsCancelled(ram->Fill([&](uint64_t done, uint64_t) {
+    if (done > 0) ram->StopFilling();
+  })));
+  EXPECT_LT(ram->stats().resident_count, store.keys().size());
+  EXPECT_TRUE(absl::IsCancelled(ram->Fill(nullptr)));
+}
+
 TEST(RamBlocks, ResidentHitsAndPassesAllocateNothing) {
   if (!kCountsAllocations) GTEST_SKIP() << "allocations are not counted under AddressSanitizer";
   const StoreFixture store({.has_mtp = false});
