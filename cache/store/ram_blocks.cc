@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "cache/store/block_layout.h"
-#include "cache/store/ram_tier.h"
+#include "cache/store/block_tier.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 
@@ -51,19 +51,19 @@ absl::StatusOr<std::unique_ptr<RamBlocks>> RamBlocks::Create(
     const ExpertFile& file, std::span<std::byte> memory, std::unique_ptr<Reader> reader,
     Clock& clock, const RamBlocksOptions& options, HeldElsewhere held_elsewhere) {
   HEARTH_RETURN_IF_ERROR(CheckOptions(file, memory, reader->traits(), options));
-  RamTier::Parts parts{
+  BlockTier::Parts parts{
       .memory = memory, .reader = std::move(reader), .held_elsewhere = std::move(held_elsewhere)};
   HEARTH_ASSIGN_OR_RETURN(parts.layout, LayOutBlocks(file, memory.size()));
   for (const BlockClass& cls : parts.layout.classes) {
     PoolShape shape{.layer_count = file.layer_count(),
                     .expert_count = file.expert_count(),
                     .layers = cls.layers,
-                    .slot_count = RamTier::SlotsOf(cls, cls.block_count, options.landing_count)};
+                    .slot_count = BlockTier::SlotsOf(cls, cls.block_count, options.landing_count)};
     HEARTH_ASSIGN_OR_RETURN(auto policy, CreatePolicy(options.policy, shape));
     parts.policies.push_back(std::move(policy));
     parts.shapes.push_back(std::move(shape));
   }
-  return std::make_unique<RamTier>(file, clock, options, std::move(parts));
+  return std::make_unique<BlockTier>(file, clock, options, std::move(parts));
 }
 
 }  // namespace hearth

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "cache/store/ram_tier.h"
+#include "cache/store/block_tier.h"
 #include "tests/cache/store/ram_fixture.h"
 
 namespace hearth {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cache/store/block_layout.h"
-#include "cache/store/ram_tier.h"
+#include "cache/store/block_tier.h"
 #include "runtime/base/file.h"
 #include "tests/cache/store/scripted_reader.h"
 #include "tests/cache/store/store_fixture.h"
@@ -46,7 +46,7 @@ class RamFixture {
   ~RamFixture() { tier().CheckInvariants(); }
   RamBlocks* operator->() { return blocks.get(); }
   std::span<std::byte> memory() const { return memory_.data(); }
-  RamTier& tier() { return static_cast<RamTier&>(*blocks); }
+  BlockTier& tier() { return static_cast<BlockTier&>(*blocks); }
 
   TestClock clock;
   ReaderScript script;

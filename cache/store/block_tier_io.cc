@@ -1,12 +1,12 @@
-// The I/O thread of RamTier: starts reads while there are blocks and room in the reader, and hands
-// each blob out the moment it has landed.
+// The I/O thread of BlockTier: starts reads while there are blocks and room in the reader, and
+// hands each blob out the moment it has landed.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "cache/store/ram_tier.h"
+#include "cache/store/block_tier.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
 
@@ -21,7 +21,7 @@ constexpr uint32_t kHintReadsMax = 2;
 
 }  // namespace
 
-void RamTier::IoMain() {
+void BlockTier::IoMain() {
   for (;;) {
     int64_t wait_ns;
     {
@@ -47,7 +47,7 @@ void RamTier::IoMain() {
   Close(absl::CancelledError("the RAM tier is closing"));
 }
 
-int64_t RamTier::StartReads() {
+int64_t BlockTier::StartReads() {
   StartDemand();
   StartHints();
   const int64_t now_ns = clock_.NowNs();
@@ -63,7 +63,7 @@ int64_t RamTier::StartReads() {
   return std::max<int64_t>(wait_ns, 0);
 }
 
-bool RamTier::StartRead(ExpertKey key, bool unasked) {
+bool BlockTier::StartRead(ExpertKey key, bool unasked) {
   const uint32_t cls = table_.ClassOf(key.layer);
   // A hint is worth no resident.
   const BlockId block = unasked ? table_.Take(cls, held_elsewhere_) : TakeBlock(cls);
@@ -76,7 +76,7 @@ bool RamTier::StartRead(ExpertKey key, bool unasked) {
   return true;
 }
 
-void RamTier::StartDemand() {
+void BlockTier::StartDemand() {
   blocked_ = false;
   for (uint32_t c = 0; c < pools_.size(); ++c) {
     AskQueue::Demand demand;
@@ -91,7 +91,7 @@ void RamTier::StartDemand() {
   }
 }
 
-void RamTier::StartHints() {
+void BlockTier::StartHints() {
   if (!asks_.demand_empty() || demand_in_flight_count_ > 0) return;
   uint32_t key_index;
   while (reads_.has_room() && reads_.blob_count() < kHintReadsMax && asks_.PopHint(&key_index)) {
@@ -102,7 +102,7 @@ void RamTier::StartHints() {
 }
 
 // Asks for which no block has become free in all the time that a read may take.
-void RamTier::FailLateAsks() {
+void BlockTier::FailLateAsks() {
   for (uint32_t c = 0; c < pools_.size(); ++c) {
     for (;;) {
       ExpertKey key;
@@ -124,7 +124,7 @@ void RamTier::FailLateAsks() {
   }
 }
 
-void RamTier::CollectEnded() {
+void BlockTier::CollectEnded() {
   // The reader may have stepped down meanwhile.
   const std::vector<std::string>& reader_notes = reader_->traits().notes;
   if (reads_.ended().empty() && reader_notes.size() == reader_note_count_) return;
@@ -150,7 +150,7 @@ void RamTier::CollectEnded() {
   reads_.ClearEnded();
 }
 
-absl::Status RamTier::CheckLanding(const Landing& landing) {
+absl::Status BlockTier::CheckLanding(const Landing& landing) {
   if (!landing.status.ok()) return landing.status;
   uint8_t& checked = checked_[KeyIndex(landing.key)];
   if (!options_.check_first_read || checked != 0) return absl::OkStatus();
@@ -165,7 +165,7 @@ absl::Status RamTier::CheckLanding(const Landing& landing) {
   return absl::OkStatus();
 }
 
-void RamTier::FinishLanding(const Landing& landing) {
+void BlockTier::FinishLanding(const Landing& landing) {
   const absl::Status status = CheckLanding(landing);
   {
     const std::lock_guard lock(mutex_);
@@ -181,7 +181,7 @@ void RamTier::FinishLanding(const Landing& landing) {
   Deliver(ReadError(landing.key, status));
 }
 
-void RamTier::FailGivenUp(std::span<const BlobReads::GivenUp> given_up) {
+void BlockTier::FailGivenUp(std::span<const BlobReads::GivenUp> given_up) {
   for (const BlobReads::GivenUp& read : given_up) {
     ExpertKey key;
     {
@@ -195,7 +195,7 @@ void RamTier::FailGivenUp(std::span<const BlobReads::GivenUp> given_up) {
   }
 }
 
-void RamTier::Close(const absl::Status& why) {
+void BlockTier::Close(const absl::Status& why) {
   {
     const std::lock_guard lock(mutex_);
     closed_ = why;
@@ -223,7 +223,7 @@ void RamTier::Close(const absl::Status& why) {
   }
 }
 
-void RamTier::Deliver(const absl::StatusOr<BlockId>& block) {
+void BlockTier::Deliver(const absl::StatusOr<BlockId>& block) {
   for (const Arrival& arrival : deliveries_) arrival(block);
   deliveries_.clear();
 }

@@ -1,6 +1,6 @@
 // RAM beside VRAM and under a budget that is lowered: bytes are exchanged, not duplicated, and a
 // lowered budget stays lowered. Then everything at once against a plain model.
-#include "cache/store/ram_tier.h"
+#include "cache/store/block_tier.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -20,7 +20,7 @@ std::vector<std::byte> Blob(const StoreFixture& store, ExpertKey key) {
   return ExpectedBlob(store.file().layout(key.layer), key);
 }
 
-TEST(RamTier, BytesThatComeBackFromVramAreNotRead) {
+TEST(BlockTier, BytesThatComeBackFromVramAreNotRead) {
   const StoreFixture store({.has_mtp = false});
   RamFixture ram(store, {.memory_bytes = TrunkBlocks(store, 10)});
   ram->SetHeldInVram(Key(0, 0), true);
@@ -38,7 +38,7 @@ TEST(RamTier, BytesThatComeBackFromVramAreNotRead) {
   EXPECT_EQ(ram->stats().exchange_count, 1u);
 }
 
-TEST(RamTier, AnExchangeLeavesLeasedBytesAlone) {
+TEST(BlockTier, AnExchangeLeavesLeasedBytesAlone) {
   const StoreFixture store({.has_mtp = false});
   RamFixture ram(store, {.memory_bytes = TrunkBlocks(store, 10)});
   ram->SetHeldInVram(Key(2, 0), true);
@@ -50,7 +50,7 @@ TEST(RamTier, AnExchangeLeavesLeasedBytesAlone) {
   ram->Release(leased);
 }
 
-TEST(RamTier, WhoWaitsForAnExpertGetsItFromTheExchange) {
+TEST(BlockTier, WhoWaitsForAnExpertGetsItFromTheExchange) {
   const StoreFixture store({.has_mtp = false});
   RamFixture ram(store, {.memory_bytes = TrunkBlocks(store, 4)});
   Asker holder(*ram.blocks), asker(*ram.blocks);
@@ -71,7 +71,7 @@ TEST(RamTier, WhoWaitsForAnExpertGetsItFromTheExchange) {
   EXPECT_TRUE(store.Equal(Key(1, 7), ram->bytes(*block)));
 }
 
-TEST(RamTier, WhatVramHoldsMakesRoom) {
+TEST(BlockTier, WhatVramHoldsMakesRoom) {
   const StoreFixture store({.has_mtp = false});
   RamFixture ram(store, {.memory_bytes = TrunkBlocks(store, 10), .options = {.landing_count = 2}});
   ASSERT_TRUE(ram->Fill(nullptr).ok());
@@ -101,7 +101,7 @@ uint64_t ResidentBytes(std::span<std::byte> memory) {
   return bytes;
 }
 
-TEST(RamTier, ALoweredBudgetStaysLoweredAndItsMemoryIsGivenBack) {
+TEST(BlockTier, ALoweredBudgetStaysLoweredAndItsMemoryIsGivenBack) {
   const StoreFixture store({.expert_count = 32});
   const uint64_t all = AllBlockBytes(store.file());
   RamFixture ram(store);
@@ -133,7 +133,7 @@ TEST(RamTier, ALoweredBudgetStaysLoweredAndItsMemoryIsGivenBack) {
   EXPECT_TRUE(asker.Get(Key(0, 0)).ok());
 }
 
-TEST(RamTier, LeasedBlocksAreGivenBackWhenTheyAreReleased) {
+TEST(BlockTier, LeasedBlocksAreGivenBackWhenTheyAreReleased) {
   const StoreFixture store({.has_mtp = false});
   RamFixture ram(store, {.memory_bytes = TrunkBlocks(store, 10)});
   Asker asker(*ram.blocks);
@@ -226,7 +226,7 @@ class RandomRun {
   std::vector<uint64_t> held_;
 };
 
-TEST(RamTier, RandomCallsAgreeWithTheFile) {
+TEST(BlockTier, RandomCallsAgreeWithTheFile) {
   const StoreFixture store({.trunk_layers = 3, .expert_count = 12, .hidden = 256, .width = 64});
   const uint64_t least = LeastBlockBytes(store.file()), all = AllBlockBytes(store.file());
   for (uint64_t seed = 1; seed <= 6; ++seed) {
@@ -236,7 +236,7 @@ TEST(RamTier, RandomCallsAgreeWithTheFile) {
 }
 
 // Several engines: each asks, looks at the bytes while others evict, and gives back.
-TEST(RamTier, ManyThreadsSeeOnlyRightBytes) {
+TEST(BlockTier, ManyThreadsSeeOnlyRightBytes) {
   const StoreFixture store({.trunk_layers = 2, .expert_count = 12, .hidden = 256, .width = 64});
   RamFixture ram(store, {.memory_bytes = AllBlockBytes(store.file()) / 2});
   std::vector<std::thread> threads;

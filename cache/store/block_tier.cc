@@ -1,4 +1,4 @@
-#include "cache/store/ram_tier.h"
+#include "cache/store/block_tier.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -24,7 +24,7 @@ std::vector<uint32_t> KeyCounts(const BlockLayout& layout) {
 
 }  // namespace
 
-uint32_t RamTier::SlotsOf(const BlockClass& cls, uint32_t block_count, uint64_t landing_count) {
+uint32_t BlockTier::SlotsOf(const BlockClass& cls, uint32_t block_count, uint64_t landing_count) {
   // With a block for every expert each has its own to land in.
   if (block_count >= cls.key_count) return cls.key_count;
   const uint64_t landing = landing_count != 0 ? landing_count
@@ -33,7 +33,8 @@ uint32_t RamTier::SlotsOf(const BlockClass& cls, uint32_t block_count, uint64_t 
   return block_count - static_cast<uint32_t>(std::min<uint64_t>(landing, block_count - 1));
 }
 
-RamTier::RamTier(const ExpertFile& file, Clock& clock, const RamBlocksOptions& options, Parts parts)
+BlockTier::BlockTier(const ExpertFile& file, Clock& clock, const RamBlocksOptions& options,
+                     Parts parts)
     : file_(file),
       clock_(clock),
       options_(options),
@@ -43,6 +44,7 @@ RamTier::RamTier(const ExpertFile& file, Clock& clock, const RamBlocksOptions& o
       table_(parts.layout, file.expert_count()),
       asks_(file.layer_count() * file.expert_count(), KeyCounts(parts.layout)),
       held_in_vram_(size_t{file.layer_count()} * file.expert_count()),
+      last_pass_(held_in_vram_.size()),
       in_candidates_(parts.layout.block_count),
       memory_bytes_(parts.memory.size()),
       notes_(reader_->traits().notes),
@@ -63,7 +65,7 @@ RamTier::RamTier(const ExpertFile& file, Clock& clock, const RamBlocksOptions& o
   io_thread_ = std::thread([this] { IoMain(); });
 }
 
-RamTier::~RamTier() {
+BlockTier::~BlockTier() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -72,13 +74,13 @@ RamTier::~RamTier() {
   io_thread_.join();
 }
 
-BlockId RamTier::Find(ExpertKey key) const {
+BlockId BlockTier::Find(ExpertKey key) const {
   if (!Known(key)) return BlockId();
   const std::lock_guard lock(mutex_);
   return table_.FindValid(key);
 }
 
-BlockId RamTier::Lease(ExpertKey key) {
+BlockId BlockTier::Lease(ExpertKey key) {
   if (!Known(key)) return BlockId();
   const std::lock_guard lock(mutex_);
   const BlockId block = table_.FindValid(key);
@@ -88,7 +90,7 @@ BlockId RamTier::Lease(ExpertKey key) {
   return block;
 }
 
-void RamTier::Release(BlockId block) {
+void BlockTier::Release(BlockId block) {
   std::vector<BlockId> gone;
   bool wake;
   {
@@ -101,32 +103,32 @@ void RamTier::Release(BlockId block) {
   GiveBack(gone);
 }
 
-std::span<std::byte> RamTier::bytes(BlockId block) const {
+std::span<std::byte> BlockTier::bytes(BlockId block) const {
   return memory_.subspan(table_.OffsetOf(block), table_.BytesOf(block));
 }
 
-ExpertKey RamTier::key(BlockId block) const {
+ExpertKey BlockTier::key(BlockId block) const {
   const std::lock_guard lock(mutex_);
   return table_.key(block);
 }
 
 // The block's expert is used: were it read ahead, that was worth it; were it spare, it might be
 // worth keeping.
-void RamTier::NoteUse(BlockId block) {
+void BlockTier::NoteUse(BlockId block) {
   if (table_.SetUnasked(block, false)) ++stats_.lookahead_used_count;
   if (table_.resident(block)) return;
   table_.SetCandidate(block, true);
   if (std::exchange(in_candidates_[block.value], 1) == 0) candidates_.push_back({0, block});
 }
 
-bool RamTier::TakeWake() { return std::exchange(wake_needed_, false); }
+bool BlockTier::TakeWake() { return std::exchange(wake_needed_, false); }
 
-absl::Status RamTier::ReadError(ExpertKey key, const absl::Status& status) const {
+absl::Status BlockTier::ReadError(ExpertKey key, const absl::Status& status) const {
   return Annotate(status, absl::StrCat(file_.file().path(), ": layer ", key.layer.value, " expert ",
                                        key.expert.value, " at ", file_.offset_bytes(key)));
 }
 
-void RamTier::Fetch(ExpertKey key, Arrival arrival) {
+void BlockTier::Fetch(ExpertKey key, Arrival arrival) {
   absl::StatusOr<BlockId> now = BlockId();
   bool wake = false;
   if (!Known(key)) {
@@ -159,7 +161,7 @@ void RamTier::Fetch(ExpertKey key, Arrival arrival) {
   if (arrival && (!now.ok() || now->valid())) arrival(std::move(now));
 }
 
-void RamTier::LookAhead(ExpertKey key) {
+void BlockTier::LookAhead(ExpertKey key) {
   if (!Known(key)) return;
   bool wake;
   {
@@ -172,7 +174,7 @@ void RamTier::LookAhead(ExpertKey key) {
 }
 
 // The bytes of `key` are in `block`: one lease for each of its askers.
-void RamTier::HandOut(ExpertKey key, BlockId block, std::vector<Arrival>& askers) {
+void BlockTier::HandOut(ExpertKey key, BlockId block, std::vector<Arrival>& askers) {
   asks_.TakeAskers(KeyIndex(key), askers);
   if (askers.empty()) return;
   table_.Lease(block, static_cast<uint32_t>(askers.size()));
@@ -180,9 +182,9 @@ void RamTier::HandOut(ExpertKey key, BlockId block, std::vector<Arrival>& askers
 }
 
 // Shared by the filling thread and the arrivals of its reads.
-struct RamTier::FillState {
-  explicit FillState(RamTier& filled) : tier(filled) {}
-  RamTier& tier;
+struct BlockTier::FillState {
+  explicit FillState(BlockTier& filled) : tier(filled) {}
+  BlockTier& tier;
   std::mutex mutex;
   std::condition_variable changed;
   uint32_t under_way_count = 0;
@@ -190,7 +192,7 @@ struct RamTier::FillState {
   absl::Status status;
 };
 
-void RamTier::FinishFill(FillState& fill, const absl::StatusOr<BlockId>& block) {
+void BlockTier::FinishFill(FillState& fill, const absl::StatusOr<BlockId>& block) {
   uint64_t bytes = 0;
   if (block.ok()) {
     bytes = table_.BytesOf(*block);
@@ -207,7 +209,7 @@ void RamTier::FinishFill(FillState& fill, const absl::StatusOr<BlockId>& block) 
   fill.changed.notify_all();  // with the lock: the waiter may end the state once it has it
 }
 
-std::vector<ExpertKey> RamTier::FillOrder() const {
+std::vector<ExpertKey> BlockTier::FillOrder() const {
   std::vector<ExpertKey> order;
   for (const Pool& pool : pools_) {
     std::vector<ExpertKey> hottest(pool.shape.layers.size() * pool.shape.expert_count);
@@ -224,7 +226,7 @@ std::vector<ExpertKey> RamTier::FillOrder() const {
   return order;
 }
 
-absl::Status RamTier::Fill(const std::function<void(uint64_t, uint64_t)>& progress) {
+absl::Status BlockTier::Fill(const std::function<void(uint64_t, uint64_t)>& progress) {
   std::vector<ExpertKey> order;
   {
     const std::lock_guard lock(mutex_);
@@ -257,7 +259,7 @@ absl::Status RamTier::Fill(const std::function<void(uint64_t, uint64_t)>& progre
   return absl::OkStatus();
 }
 
-StoreStats RamTier::stats() const {
+StoreStats BlockTier::stats() const {
   const std::lock_guard lock(mutex_);
   StoreStats stats = stats_;
   stats.resident_count = table_.valid_count();
@@ -267,17 +269,17 @@ StoreStats RamTier::stats() const {
   return stats;
 }
 
-std::vector<std::string> RamTier::notes() const {
+std::vector<std::string> BlockTier::notes() const {
   const std::lock_guard lock(mutex_);
   return notes_;
 }
 
-bool RamTier::resident(ExpertKey key) const {
+bool BlockTier::resident(ExpertKey key) const {
   const std::lock_guard lock(mutex_);
   return Known(key) && pools_[table_.ClassOf(key.layer)].policy->resident(key);
 }
 
-void RamTier::CheckInvariants() const {
+void BlockTier::CheckInvariants() const {
   const std::lock_guard lock(mutex_);
   table_.CheckInvariants();
   for (uint32_t i = 0; i < table_.layout().block_count; ++i) {

@@ -18,7 +18,7 @@
 
 namespace hearth {
 
-class RamTier final : public RamBlocks {
+class BlockTier final : public RamBlocks {
  public:
   struct Parts {
     BlockLayout layout;
@@ -31,8 +31,8 @@ class RamTier final : public RamBlocks {
   // Of `block_count` blocks of a class, those that residents may have.
   static uint32_t SlotsOf(const BlockClass& cls, uint32_t block_count, uint64_t landing_count);
 
-  RamTier(const ExpertFile& file, Clock& clock, const RamBlocksOptions& options, Parts parts);
-  ~RamTier() override;
+  BlockTier(const ExpertFile& file, Clock& clock, const RamBlocksOptions& options, Parts parts);
+  ~BlockTier() override;
 
   BlockId Find(ExpertKey key) const override;
   BlockId Lease(ExpertKey key) override;
@@ -97,6 +97,8 @@ class RamTier final : public RamBlocks {
   bool Admit(BlockId block);
   void RemoveResident(BlockId block, BlockTable::Reuse reuse);
   BlockId TakeBlock(uint32_t cls);
+  bool InUse(BlockId block) const;
+  BlockId ColdestUnused(uint32_t cls) const;
   void AdmitCandidates();
   void TrimResidents(Pool& pool);
   void TakeGone(std::vector<BlockId>& gone);
@@ -130,6 +132,8 @@ class RamTier final : public RamBlocks {
   AskQueue asks_;
   std::vector<Pool> pools_;            // by class
   std::vector<uint8_t> held_in_vram_;  // by key
+  std::vector<uint64_t> last_pass_;    // by key: the number of the last pass that used it
+  uint64_t pass_ = 1;                  // at hand
   struct Candidate {
     float heat = 0;
     BlockId block;

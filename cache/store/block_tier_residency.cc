@@ -1,5 +1,5 @@
-// Which experts RamTier keeps: what the policies say when a pass is over, what VRAM holds, and how
-// much memory there is.
+// Which experts BlockTier keeps: what the policies say when a pass is over, what VRAM holds, and
+// how much memory there is.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -9,35 +9,39 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "cache/store/ram_tier.h"
+#include "cache/store/block_tier.h"
 #include "runtime/base/check.h"
 #include "runtime/base/units.h"
 
 namespace hearth {
 
-void RamTier::Observe(const LayerTraffic& traffic) {
+void BlockTier::Observe(const LayerTraffic& traffic) {
   if (traffic.layer.value >= file_.layer_count()) return;
   const std::lock_guard lock(mutex_);
   PoolOf(traffic.layer).policy->Observe(traffic);
+  for (const ExpertSighting& s : traffic.experts) {
+    last_pass_[KeyIndex({traffic.layer, s.expert})] = pass_;
+  }
 }
 
-void RamTier::Seed(LayerId layer, std::span<const float> sightings) {
+void BlockTier::Seed(LayerId layer, std::span<const float> sightings) {
   if (layer.value >= file_.layer_count()) return;
   const std::lock_guard lock(mutex_);
   PoolOf(layer).policy->Seed(layer, sightings);
 }
 
-float RamTier::Heat(ExpertKey key) const {
+float BlockTier::Heat(ExpertKey key) const {
   if (!Known(key)) return 0;
   const std::lock_guard lock(mutex_);
   return pools_[table_.ClassOf(key.layer)].policy->Heat(key);
 }
 
-void RamTier::EndWindow(uint32_t token_count) {
+void BlockTier::EndWindow(uint32_t token_count) {
   std::vector<BlockId> gone;
   bool wake;
   {
     const std::lock_guard lock(mutex_);
+    ++pass_;
     for (Pool& pool : pools_) {
       pool.policy->EndWindow(token_count);
       TrimResidents(pool);
@@ -53,7 +57,7 @@ void RamTier::EndWindow(uint32_t token_count) {
 
 // The hottest first: so each pushes out the coldest that is left, and the first that is not hotter
 // than that ends it for its class.
-void RamTier::AdmitCandidates() {
+void BlockTier::AdmitCandidates() {
   for (Candidate& candidate : candidates_) {
     in_candidates_[candidate.block.value] = 0;
     // The mark is gone when the block has changed hands since.
@@ -80,7 +84,7 @@ void RamTier::AdmitCandidates() {
 
 // Makes the expert of a spare, valid block a resident where there is room or where it is hotter
 // than the coldest one, which gives its block back when nobody leases it any more.
-bool RamTier::Admit(BlockId block) {
+bool BlockTier::Admit(BlockId block) {
   const ExpertKey key = table_.key(block);
   if (held_in_vram_[KeyIndex(key)] != 0) return false;
   Pool& pool = PoolOf(key.layer);
@@ -99,13 +103,13 @@ bool RamTier::Admit(BlockId block) {
   return true;
 }
 
-void RamTier::RemoveResident(BlockId block, BlockTable::Reuse reuse) {
+void BlockTier::RemoveResident(BlockId block, BlockTable::Reuse reuse) {
   const ExpertKey key = table_.key(block);
   PoolOf(key.layer).policy->Remove(key);
   table_.SetResident(block, false, reuse);
 }
 
-void RamTier::TrimResidents(Pool& pool) {
+void BlockTier::TrimResidents(Pool& pool) {
   while (pool.policy->resident_count() > pool.shape.slot_count) {
     const ExpertKey coldest = pool.policy->Coldest();
     if (!coldest.layer.valid()) return;  // all in the pass at hand: when it is over
@@ -113,20 +117,41 @@ void RamTier::TrimResidents(Pool& pool) {
   }
 }
 
-// A spare block; without one, that of the coldest resident, unless somebody uses it.
-BlockId RamTier::TakeBlock(uint32_t cls) {
+// A spare block; without one, that of the coldest resident that nobody uses.
+BlockId BlockTier::TakeBlock(uint32_t cls) {
   if (const BlockId block = table_.Take(cls, held_elsewhere_); block.valid()) return block;
   const ExpertKey coldest = pools_[cls].policy->Coldest();
   if (!coldest.layer.valid()) return BlockId();
-  const BlockId block = table_.FindValid(coldest);
-  if (table_.lease_count(block) > 0 || (held_elsewhere_ && held_elsewhere_(block))) {
-    return BlockId();
-  }
+  BlockId block = table_.FindValid(coldest);
+  if (InUse(block)) block = ColdestUnused(cls);
+  if (!block.valid()) return BlockId();
   RemoveResident(block, BlockTable::Reuse::kSoon);
   return table_.Take(cls, held_elsewhere_);
 }
 
-void RamTier::SetHeldInVram(ExpertKey key, bool held) {
+bool BlockTier::InUse(BlockId block) const {
+  return table_.lease_count(block) > 0 || (held_elsewhere_ && held_elsewhere_(block));
+}
+
+// Of the residents that the pass at hand has not used; looks at every block.
+BlockId BlockTier::ColdestUnused(uint32_t cls) const {
+  const BlockClass& blocks = table_.layout().classes[cls];
+  BlockId coldest;
+  float least = 0;
+  for (uint32_t i = blocks.block_begin; i < blocks.block_begin + blocks.block_count; ++i) {
+    const BlockId block(i);
+    if (!table_.resident(block) || InUse(block)) continue;
+    const ExpertKey key = table_.key(block);
+    if (last_pass_[KeyIndex(key)] == pass_) continue;
+    const float heat = pools_[cls].policy->Heat(key);
+    if (coldest.valid() && heat >= least) continue;
+    least = heat;
+    coldest = block;
+  }
+  return coldest;
+}
+
+void BlockTier::SetHeldInVram(ExpertKey key, bool held) {
   if (!Known(key)) return;
   bool wake;
   {
@@ -141,7 +166,7 @@ void RamTier::SetHeldInVram(ExpertKey key, bool held) {
   if (wake) reader_->Wake();
 }
 
-void RamTier::Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> out_bytes) {
+void BlockTier::Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> out_bytes) {
   SetHeldInVram(in, true);
   if (!Known(out)) return;
   SetHeldInVram(out, false);
@@ -175,7 +200,7 @@ void RamTier::Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> o
   for (const Arrival& arrival : askers) arrival(block);
 }
 
-void RamTier::Lower(uint64_t memory_bytes) {
+void BlockTier::Lower(uint64_t memory_bytes) {
   std::vector<BlockId> gone;
   bool wake;
   {
@@ -209,7 +234,7 @@ void RamTier::Lower(uint64_t memory_bytes) {
   GiveBack(gone);
 }
 
-void RamTier::TakeGone(std::vector<BlockId>& gone) {
+void BlockTier::TakeGone(std::vector<BlockId>& gone) {
   for (uint32_t c = 0; c < pools_.size(); ++c) {
     Pool& pool = pools_[c];
     while (pool.gone_due_count > 0) {
@@ -224,7 +249,7 @@ void RamTier::TakeGone(std::vector<BlockId>& gone) {
 }
 
 // Shared memory gives its pages back to everybody's loss, private memory to its own process's.
-void RamTier::GiveBack(std::span<const BlockId> gone) {
+void BlockTier::GiveBack(std::span<const BlockId> gone) {
   for (const BlockId block : gone) {
     const std::span<std::byte> memory = bytes(block);
     if (::madvise(memory.data(), memory.size(), MADV_REMOVE) == 0) continue;
