@@ -4,10 +4,11 @@
 namespace hearth::cli {
 
 std::vector<Command> AllCommands() {
-  return {PackBuildCommand(),   PackRequantizeCommand(), PackVerifyCommand(),
-          PackInspectCommand(), PackSynthCommand(),      RunCommand(),
-          ScoreCommand(),       ReplayCommand(),         DevicesCommand(),
-          BenchKernelsCommand()};
+  return {PackBuildCommand(),    PackRequantizeCommand(), PackVerifyCommand(),
+          PackInspectCommand(),  PackSynthCommand(),      RunCommand(),
+          ScoreCommand(),        ProfileCommand(),        ProfileReportCommand(),
+          ProfileMergeCommand(), ProfileDiffCommand(),    ReplayCommand(),
+          DevicesCommand(),      BenchKernelsCommand()};
 }
 
 }  // namespace hearth::cli
