@@ -291,8 +291,8 @@ void SlotCache::Trim(uint32_t p) {
   }
 }
 
-// What a pool with free slots may take: hottest first, after those that a layer below its minimum
-// lacks.
+// What a pool with free slots may take, with a mark on the hottest that a layer below its minimum
+// lacks; a layer of which nothing is known has none.
 std::vector<SlotCache::Candidate> SlotCache::FillCandidates(const Pool& pool) const {
   std::vector<Candidate> candidates;
   const auto hotter = [](const Candidate& a, const Candidate& b) {
@@ -313,7 +313,7 @@ std::vector<SlotCache::Candidate> SlotCache::FillCandidates(const Pool& pool) co
     const size_t lacking = std::min<size_t>(
         pool.layer_slots_min - std::min(pool.layer_slots_min, present), of_layer.size());
     std::partial_sort(of_layer.begin(), of_layer.begin() + lacking, of_layer.end(), hotter);
-    for (Candidate& c : of_layer.first(lacking)) c.is_lacking = true;
+    for (Candidate& c : of_layer.first(lacking)) c.is_lacking = c.heat > 0;
   }
   return candidates;
 }

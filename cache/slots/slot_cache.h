@@ -122,7 +122,7 @@ class SlotCache {
 
   // The hottest experts for which there are free slots, for filling before the first window and
   // after a prompt: as swaps without a victim. A layer below its minimum comes first; those of
-  // equal heat (a cold start) come from all layers alike. Allocates.
+  // equal heat come from all layers alike, and those without any (a cold start) last. Allocates.
   size_t ProposeFill(std::span<Swap> out) const;
   // Fewer slots from now on (a lowered budget stays lowered): evicts the coldest. Those that the
   // pass at hand uses go at its end; those that are held, when nobody holds them any more.

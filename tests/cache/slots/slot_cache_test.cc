@@ -269,6 +269,16 @@ TEST(SlotCache, TheFirstFillLeavesNoLayerBelowItsMinimum) {
   EXPECT_TRUE(cache->resident(Key(1, 60)));
 }
 
+TEST(SlotCache, ALayerOfWhichNothingIsKnownIsFilledLast) {
+  const auto cache = MakeCache(SmallCache(2, 64, 80));  // each layer keeps at least 8
+  cache->Seed(LayerId(0), std::vector<float>(64, 5));
+  std::vector<Swap> swaps(80);
+  ASSERT_EQ(cache->ProposeFill(swaps), 80u);
+  for (size_t i = 0; i < swaps.size(); ++i) {
+    EXPECT_EQ(swaps[i].in.layer, LayerId(i < 64 ? 0 : 1)) << i;
+  }
+}
+
 TEST(SlotCache, APromptBringsItsExpertsIntoTheFreeSlots) {
   const auto cache = MakeCache(SmallCache(2, 16, 4));
   ObserveLayer(*cache, 0, {3, 9}, TrafficKind::kPrompt);
