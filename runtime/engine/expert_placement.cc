@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "cache/store/budget_store.h"
+#include "cache/store/mapped_store.h"
 #include "cache/store/remote_store.h"
 #include "cache/store/whole_arena.h"
+#include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 #include "runtime/experts/host_slots.h"
@@ -101,10 +103,14 @@ absl::Status ExpertPlacement::LoadStore(const Deps& deps, const ExpertOptions& o
     case RamTier::kDaemon:
       reads_on_demand_ = true;
       return ConnectDaemon(deps, options);
-    case RamTier::kMapped:
-      break;
+    case RamTier::kMapped: {
+      reads_on_demand_ = true;
+      HEARTH_ASSIGN_OR_RETURN(
+          store_, MappedStore::Create(deps.pack.experts, {.available = deps.memory}, deps.clock));
+      return absl::OkStatus();
+    }
   }
-  return absl::UnimplementedError("this RAM tier");
+  HEARTH_CHECK(false);
 }
 
 // The daemon knows what is hot: the slots start from its heat.

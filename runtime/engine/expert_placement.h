@@ -18,6 +18,7 @@
 #include "pack/reader/pack.h"
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/memory_limits.h"
 #include "runtime/base/worker_team.h"
 #include "runtime/engine/expert_options.h"
 #include "runtime/engine/regret_gauge.h"
@@ -42,6 +43,7 @@ class ExpertPlacement {
     const CpuKernels& kernels;
     WorkerTeam& team;
     Clock& clock;
+    MemoryLimit memory;  // what the page cache may have, for the mapped tier's advice
   };
   // Loads the RAM tier, then fills the slots from the seeds.
   static absl::StatusOr<std::unique_ptr<ExpertPlacement>> Load(const Deps& deps,

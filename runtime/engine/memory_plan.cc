@@ -26,16 +26,15 @@ uint64_t Sum(const MemoryPlan& plan, bool on_card) {
 }
 
 MemoryItem RamExperts(const MemoryPlanInput& in) {
+  uint64_t all_bytes = 0;
+  for (uint32_t l = 0; l < in.pack.experts.layer_count(); ++l) {
+    all_bytes += in.pack.experts.layout(LayerId(l)).stride_bytes() * in.pack.experts.expert_count();
+  }
   switch (in.experts.ram) {
-    case RamTier::kWhole: {
-      uint64_t bytes = 0;
-      for (uint32_t l = 0; l < in.pack.experts.layer_count(); ++l) {
-        bytes += in.pack.experts.layout(LayerId(l)).stride_bytes() * in.pack.experts.expert_count();
-      }
-      return {.what = "experts", .bytes = bytes};
-    }
+    case RamTier::kWhole:
+      return {.what = "experts", .bytes = all_bytes};
     case RamTier::kBudget:
-      return {.what = "expert budget", .bytes = in.experts.ram_budget_bytes};
+      return {.what = "expert budget", .bytes = std::min(in.experts.ram_budget_bytes, all_bytes)};
     case RamTier::kMapped:
     case RamTier::kDaemon:
       break;

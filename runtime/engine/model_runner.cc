@@ -36,10 +36,13 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
   if (r->pack_.ngram && options.ngram_in_memory) {
     HEARTH_RETURN_IF_ERROR(r->pack_.ngram->LoadWhole());
   }
-  HEARTH_ASSIGN_OR_RETURN(
-      r->experts_,
-      ExpertPlacement::Load({.pack = r->pack_, .kernels = kernels, .team = team, .clock = clock},
-                            options.experts, options.limits, progress));
+  HEARTH_ASSIGN_OR_RETURN(r->experts_,
+                          ExpertPlacement::Load({.pack = r->pack_,
+                                                 .kernels = kernels,
+                                                 .team = team,
+                                                 .clock = clock,
+                                                 .memory = options.memory},
+                                                options.experts, options.limits, progress));
   HEARTH_ASSIGN_OR_RETURN(
       r->backend_,
       CreateCpuBackend(

@@ -128,7 +128,8 @@ class Placement(unittest.TestCase):
 
     def test_page_cache(self):
         answer = self.check("--mmap-experts")
-        self.assertEqual(self.served(answer), {"cpu"})
+        self.assertIn("cpu", self.served(answer))
+        self.assertLessEqual(self.served(answer), {"cpu", "ssd"})
         self.check("--mmap-experts", "--slots", "20%")
 
     def test_reference_arithmetic(self):
@@ -178,7 +179,6 @@ class Placement(unittest.TestCase):
 
     def test_budgets_that_cannot_work_are_refused_with_what_can(self):
         self.refused(RESOURCES, "the least that works", "--ram-budget", "0B")
-        self.refused(RESOURCES, "does not fit", "--ram-budget", "900TiB")
         self.refused(RESOURCES, "", "--vram-budget", "1KiB")
 
     def test_what_will_be_in_memory_is_said_before_it_is_loaded(self):
