@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "cache/store/blob_check.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 
@@ -124,8 +125,7 @@ void BlockTier::NoteUse(BlockId block) {
 bool BlockTier::TakeWake() { return std::exchange(wake_needed_, false); }
 
 absl::Status BlockTier::ReadError(ExpertKey key, const absl::Status& status) const {
-  return Annotate(status, absl::StrCat(file_.file().path(), ": layer ", key.layer.value, " expert ",
-                                       key.expert.value, " at ", file_.offset_bytes(key)));
+  return ExpertError(file_, key, status);
 }
 
 void BlockTier::Fetch(ExpertKey key, Arrival arrival) {

@@ -84,7 +84,7 @@ class BlockTier final : public RamBlocks {
   Pool& PoolOf(LayerId layer) { return pools_[table_.ClassOf(layer)]; }
 
   // With the lock held, unless a comment says otherwise.
-  // ram_tier.cc
+  // block_tier.cc
   void NoteUse(BlockId block);
   bool TakeWake();  // whether the I/O thread has to be woken, by the caller, without the lock
   absl::Status ReadError(ExpertKey key, const absl::Status& status) const;
@@ -93,7 +93,7 @@ class BlockTier final : public RamBlocks {
   void FinishFill(FillState& fill, const absl::StatusOr<BlockId>& block);  // without the lock
   std::vector<ExpertKey> FillOrder() const;
 
-  // ram_tier_residency.cc
+  // block_tier_residency.cc
   bool Admit(BlockId block);
   void RemoveResident(BlockId block, BlockTable::Reuse reuse);
   BlockId TakeBlock(uint32_t cls);
@@ -104,7 +104,7 @@ class BlockTier final : public RamBlocks {
   void TakeGone(std::vector<BlockId>& gone);
   void GiveBack(std::span<const BlockId> gone);  // without the lock
 
-  // ram_tier_io.cc: on the I/O thread, without the lock unless they say otherwise.
+  // block_tier_io.cc: on the I/O thread, without the lock unless they say otherwise.
   void IoMain();
   int64_t StartReads();                         // with the lock; how long to wait for completions
   bool StartRead(ExpertKey key, bool unasked);  // with the lock

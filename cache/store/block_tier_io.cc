@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
+#include "cache/store/blob_check.h"
 #include "cache/store/block_tier.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
+#include "runtime/base/status.h"
 
 namespace hearth {
 namespace {
@@ -154,13 +154,7 @@ absl::Status BlockTier::CheckLanding(const Landing& landing) {
   if (!landing.status.ok()) return landing.status;
   uint8_t& checked = checked_[KeyIndex(landing.key)];
   if (!options_.check_first_read || checked != 0) return absl::OkStatus();
-  const uint64_t blob_bytes = file_.layout(landing.key.layer).blob_bytes();
-  const uint32_t found = Crc32c(bytes(landing.block).first(blob_bytes));
-  if (const uint32_t expected = file_.crc32c(landing.key); found != expected) {
-    return absl::DataLossError(absl::StrFormat(
-        "checksum of its %d bytes is %08x, expected %08x; `hearth pack verify` lists all damage",
-        blob_bytes, found, expected));
-  }
+  HEARTH_RETURN_IF_ERROR(CheckBlob(file_, landing.key, bytes(landing.block)));
   checked = 1;
   return absl::OkStatus();
 }

@@ -9,10 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 
-#include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
+#include "cache/store/blob_check.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 
@@ -28,11 +26,6 @@ constexpr uint32_t kHintsMax = 256;
 constexpr uint32_t kThreadsMax = 64;
 constexpr uint64_t kSectorBytes = 512;  // what ru_inblock counts
 constexpr uint64_t kBounceBytes = 256_KiB;
-
-std::string NameOf(const ExpertFile& file, ExpertKey key) {
-  return absl::StrCat(file.file().path(), ": layer ", key.layer.value, " expert ", key.expert.value,
-                      " at ", file.offset_bytes(key));
-}
 
 struct ThreadReads {
   uint64_t fault_count = 0;
@@ -150,7 +143,7 @@ absl::Status MappedStore::Populate(ExpertKey key) const {
     HEARTH_RETURN_IF_ERROR(ReadThrough(key));
     if (error == EINVAL || populate() == 0) return absl::OkStatus();
   }
-  return ErrnoStatus(error, NameOf(file_, key));
+  return ErrnoStatus(error, "bringing its pages in");
 }
 
 absl::Status MappedStore::ReadThrough(ExpertKey key) const {
@@ -160,7 +153,7 @@ absl::Status MappedStore::ReadThrough(ExpertKey key) const {
     const uint64_t bytes = std::min(kBounceBytes, blob_bytes - at);
     const absl::Status status =
         file_.file().ReadAt(file_.offset_bytes(key) + at, std::span(bounce).first(bytes));
-    if (!status.ok()) return Annotate(status, NameOf(file_, key));
+    HEARTH_RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }
@@ -171,13 +164,7 @@ absl::Status MappedStore::Check(ExpertKey key) {
     const std::lock_guard lock(mutex_);
     if (checked_[index] != 0) return absl::OkStatus();
   }
-  const uint32_t found = Crc32c(Blob(key));
-  if (const uint32_t expected = file_.crc32c(key); found != expected) {
-    return absl::DataLossError(absl::StrFormat(
-        "%s: checksum of its %d bytes is %08x, expected %08x; `hearth pack verify` lists all "
-        "damage",
-        NameOf(file_, key), Blob(key).size(), found, expected));
-  }
+  HEARTH_RETURN_IF_ERROR(CheckBlob(file_, key, Blob(key)));
   const std::lock_guard lock(mutex_);
   checked_[index] = 1;
   return absl::OkStatus();
@@ -205,7 +192,7 @@ absl::Status MappedStore::BringIn(ExpertKey key) {
     }
   }
   if (status.ok()) status = Check(key);
-  return status;
+  return status.ok() ? status : ExpertError(file_, key, status);
 }
 
 absl::StatusOr<ExpertLease> MappedStore::Acquire(ExpertKey key) {

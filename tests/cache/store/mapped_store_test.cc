@@ -130,7 +130,7 @@ TEST_F(MappedStoreTest, ReadsAndFaultsAreCounted) {
 TEST_F(MappedStoreTest, APageCacheThatIsTooSmallIsANoteWithBothSizes) {
   const auto store = Open({.available = {.available_bytes = 1 << 20, .source = "/proc/meminfo"}});
   ASSERT_EQ(store->notes().size(), 1u);
-  for (const char* part : {"MiB", "1 MiB", "/proc/meminfo", "--ram-budget"}) {
+  for (const char* part : {"8.44 MiB", "1.00 MiB", "/proc/meminfo", "--ram-budget"}) {
     EXPECT_NE(store->notes()[0].find(part), std::string::npos) << store->notes()[0];
   }
   EXPECT_TRUE(Open({.available = {.available_bytes = 1ull << 40, .source = "/proc/meminfo"}})

@@ -2,6 +2,7 @@
 #include "cache/store/whole_arena.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -41,6 +42,38 @@ TEST(WholeArena, HoldsEveryBlobAsThePackDoes) {
       }
     }
   }
+}
+
+TEST(WholeArena, EveryWayToReadGivesTheSameBytes) {
+  const StoreFixture pack;
+  WorkerTeam team(2);
+  for (const IoChoice io : {IoChoice::kAuto, IoChoice::kPread}) {
+    for (const bool direct : {true, false}) {
+      for (const uint32_t blobs : {1u, 5u, 256u}) {
+        const auto arena = WholeArena::Load(
+            pack.file(), team, nullptr,
+            {.io = io, .direct = direct, .blob_requests = 1 + blobs % 4, .blobs_in_flight = blobs});
+        ASSERT_TRUE(arena.ok()) << arena.status();
+        for (const ExpertKey key : pack.keys()) {
+          EXPECT_TRUE(pack.Equal(key, (*arena)->Acquire(key)->bytes()));
+        }
+        EXPECT_EQ((*arena)->stats().read_count, pack.keys().size());
+        EXPECT_EQ((*arena)->stats().read_bytes, (*arena)->bytes());
+      }
+    }
+  }
+  EXPECT_EQ(WholeArena::Load(pack.file(), team, nullptr, {.blobs_in_flight = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(WholeArena, AFileCutShorterSinceItWasOpenedIsAnError) {
+  const StoreFixture pack;
+  WorkerTeam team(2);
+  const uint64_t cut_at = pack.file().offset_bytes(Key(3, 4)) + 100;
+  ASSERT_EQ(::truncate(pack.path().c_str(), static_cast<off_t>(cut_at)), 0);
+  const absl::Status status = WholeArena::Load(pack.file(), team, nullptr).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("layer 3 expert"), absl::string_view::npos) << status;
 }
 
 // Whole nodes apart: no page holds experts of two nodes.
