@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 
@@ -61,6 +63,7 @@ absl::Status ExpertTiers::FillSlots(const std::function<void(uint64_t, uint64_t)
   for (const SlotPoolShape& pool : deps_.slots->pools()) total += pool.slot_count * pool.slot_bytes;
   for (uint64_t done = 0;;) {
     const size_t count = deps_.slots->ProposeFill(fill_);
+    const uint64_t landed = deps_.slots->stats().swap_count;
     for (size_t i = 0; i < count; ++i) {
       if (deps_.slots->Heat(fill_[i].in) <= 0) {  // nothing is known of it: let traffic decide
         promotions_->Drain();
@@ -73,6 +76,11 @@ absl::Status ExpertTiers::FillSlots(const std::function<void(uint64_t, uint64_t)
     promotions_->Drain();
     if (progress) progress(std::min(done, total), total);
     if (count == 0) return absl::OkStatus();
+    if (deps_.slots->stats().swap_count == landed) {
+      return absl::InternalError(absl::StrCat("slots: no expert could be copied into ",
+                                              ToAbsl(deps_.device->name()),
+                                              "; run without --slots"));
+    }
   }
 }
 
@@ -129,6 +137,7 @@ void ExpertTiers::Choose(LayerId layer) {
                        .uploads_max = 0};
   if (deps_.slots != nullptr) {
     limits.uploads_max = options_.promotions_max;
+    limits.probes_left = pcie_bytes_left_ == options_.pcie_window_bytes_max ? 1 : 0;
     // Uploading to what the CPU has to compute anyway only pays when somebody asks for it.
     if (limits.pcie_share < 0 && !deps_.device->computes()) limits.pcie_share = 0;
   }
@@ -308,7 +317,7 @@ void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& time
     totals.entries += planned.entry_count;
     totals.bytes += blob_bytes;
     if (planned.service == Service::kCpu) measured.cpu_rows += planned.entry_count;
-    if (!ArrivesLate(planned.service)) continue;
+    if (!ArrivesLate(planned.service) || items_[i].asked_ns == 0) continue;
     const auto s = static_cast<uint32_t>(planned.service);
     asked_ns[s] = asked_ns[s] == 0 ? items_[i].asked_ns : std::min(asked_ns[s], items_[i].asked_ns);
     arrived_ns[s] = std::max(arrived_ns[s], items_[i].arrived_ns);
@@ -331,14 +340,17 @@ void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& time
 uint32_t ExpertTiers::StartFills() {
   const size_t count = deps_.slots->ProposeFill(fill_);
   uint32_t started = 0;
+  more_fills_ = false;
   for (size_t i = 0; i < count && deps_.slots->Heat(fill_[i].in) > 0; ++i) {
     const uint64_t bytes = deps_.store.layout(fill_[i].in.layer).stride_bytes();
     std::optional<ExpertLease> lease = deps_.store.TryAcquire(fill_[i].in);
     if (!lease) continue;
-    if (bytes > pcie_bytes_left_ || !promotions_->Start(fill_[i], *std::move(lease))) break;
+    more_fills_ = bytes > pcie_bytes_left_ || !promotions_->Start(fill_[i], *std::move(lease));
+    if (more_fills_) break;
     pcie_bytes_left_ -= bytes;
     ++started;
   }
+  more_fills_ |= started == fill_.size();
   return started;
 }
 
@@ -348,7 +360,13 @@ void ExpertTiers::EndWindow(uint32_t token_count) {
     deps_.slots->EndWindow(token_count);
     // After a part of a prompt there is time to wait for the copies and go on; a window does not
     // wait.
-    while (StartFills() != 0 && window_has_prompt_) promotions_->Drain();
+    more_fills_ |= window_has_prompt_;
+    for (bool landed = true; landed && more_fills_;) {
+      const uint64_t swap_count = deps_.slots->stats().swap_count;
+      if (StartFills() == 0 || !window_has_prompt_) break;
+      promotions_->Drain();
+      landed = deps_.slots->stats().swap_count != swap_count;
+    }
   }
   deps_.store.EndWindow(token_count);
   pcie_bytes_left_ = options_.pcie_window_bytes_max;

@@ -115,6 +115,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   ServiceCosts costs_;
   uint64_t pcie_bytes_left_ = 0;  // of this window
   bool window_has_prompt_ = false;
+  bool more_fills_ = false;  // free slots may still be filled from what prompts have shown
 
   // Of the layer at hand, by index into plan_.experts unless said otherwise.
   WindowPlan plan_;
