@@ -14,7 +14,12 @@ namespace hearth {
 namespace {
 
 // POLICIES.md has the measurements behind these numbers.
-constexpr std::array<PolicyEntry, 5> kPolicies = {{
+constexpr std::array<PolicyEntry, 6> kPolicies = {{
+    {.name = "forecast",
+     .summary = "most likely to be used in the next 16 tokens; learns how sticky routing is",
+     .heat = HeatKind::kForecast,
+     .admission = {.ratio = 1.1f, .hysteresis = 0.1f},
+     .swaps_per_layer_max = 2},
     {.name = "two-scale",
      .summary = "a few tokens and a few hundred; moves little",
      .two_scale = {.fast_keep = 0.75f, .slow_keep = 0.99f, .fast_weight = 1},
@@ -73,6 +78,9 @@ std::unique_ptr<ResidencyPolicy> MakePolicy(const PolicyEntry& entry, const Pool
   const HeatShape heat_shape = HeatShapeOf(shape);
   std::unique_ptr<HeatModel> heat;
   switch (entry.heat) {
+    case HeatKind::kForecast:
+      heat = MakeForecastHeat(heat_shape);
+      break;
     case HeatKind::kTwoScale:
       heat = MakeTwoScaleHeat(heat_shape, entry.two_scale);
       break;

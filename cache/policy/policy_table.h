@@ -10,7 +10,7 @@
 
 namespace hearth {
 
-enum class HeatKind { kTwoScale, kRecency, kSeeded };
+enum class HeatKind { kForecast, kTwoScale, kRecency, kSeeded };
 
 struct PolicyEntry {
   std::string_view name;
