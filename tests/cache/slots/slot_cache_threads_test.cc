@@ -69,15 +69,22 @@ TEST(SlotCacheThreads, WhatALeaseHoldsDoesNotChangeUnderItsReaders) {
   std::atomic<uint64_t> read_count{0};
   std::atomic<uint64_t> wrong_count{0};
   const auto read = [&] {
+    uint64_t wrong = 0;
+    uint64_t busy = 1;
     while (std::optional<Reading> reading = readings.Pop()) {
       const uint64_t generation = cache->generation(reading->lease.ref());
       const std::vector<uint32_t>& words = memory[reading->lease.ref().slot.value];
       for (int round = 0; round < 3; ++round) {
-        for (const uint32_t word : words) wrong_count += word != WordOf(reading->key) ? 1 : 0;
+        for (const uint32_t word : words) wrong += word != WordOf(reading->key) ? 1 : 0;
       }
-      wrong_count += cache->generation(reading->lease.ref()) != generation ? 1 : 0;
-      ++read_count;
+      wrong += cache->generation(reading->lease.ref()) != generation ? 1 : 0;
+      read_count.fetch_add(1, std::memory_order_relaxed);
+      reading.reset();
+      // The owner may fill the slot before this thread is at the queue's lock again, which would
+      // order the two as well.
+      for (int i = 0; i < 5000; ++i) busy = SplitMix64(busy);
     }
+    wrong_count += wrong + (busy == 0 ? 1 : 0);
   };
   std::vector<std::thread> readers;
   for (int i = 0; i < 3; ++i) readers.emplace_back(read);
