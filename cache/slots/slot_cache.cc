@@ -326,15 +326,21 @@ size_t SlotCache::ProposeFill(std::span<Swap> out) const {
     return a.key.layer < b.key.layer;
   };
   size_t count = 0;
-  for (const auto& pool : pools_) {
-    if (pool->policy == nullptr || pool->expected_count() >= pool->slot_count) continue;
-    std::vector<Candidate> candidates = FillCandidates(*pool);
-    size_t room =
-        std::min(pool->slot_count - pool->expected_count(), pool->table.available_count());
-    room = std::min({room, candidates.size(), out.size() - count});
-    std::partial_sort(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(room),
-                      candidates.end(), comes_first);
-    for (size_t i = 0; i < room; ++i) out[count++] = {candidates[i].key, ExpertKey()};
+  std::vector<size_t> taken(pools_.size());
+  // Those of which nothing is known come after what is known in any pool.
+  for (const bool cold : {false, true}) {
+    for (size_t p = 0; p < pools_.size(); ++p) {
+      const Pool& pool = *pools_[p];
+      if (pool.policy == nullptr || pool.expected_count() >= pool.slot_count) continue;
+      std::vector<Candidate> candidates = FillCandidates(pool);
+      std::erase_if(candidates, [cold](const Candidate& c) { return cold == (c.heat > 0); });
+      size_t room = std::min(pool.slot_count - pool.expected_count(), pool.table.available_count());
+      room = std::min({room - taken[p], candidates.size(), out.size() - count});
+      std::partial_sort(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(room),
+                        candidates.end(), comes_first);
+      for (size_t i = 0; i < room; ++i) out[count++] = {candidates[i].key, ExpertKey()};
+      taken[p] += room;
+    }
   }
   return count;
 }

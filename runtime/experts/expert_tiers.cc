@@ -64,18 +64,17 @@ absl::Status ExpertTiers::FillSlots(const std::function<void(uint64_t, uint64_t)
   for (uint64_t done = 0;;) {
     const size_t count = deps_.slots->ProposeFill(fill_);
     const uint64_t landed = deps_.slots->stats().swap_count;
+    bool started = false;
     for (size_t i = 0; i < count; ++i) {
-      if (deps_.slots->Heat(fill_[i].in) <= 0) {  // nothing is known of it: let traffic decide
-        promotions_->Drain();
-        return absl::OkStatus();
-      }
+      if (deps_.slots->Heat(fill_[i].in) <= 0) break;  // nothing is known of it: let traffic decide
       HEARTH_ASSIGN_OR_RETURN(ExpertLease lease, deps_.store.Acquire(fill_[i].in));
       done += deps_.store.layout(fill_[i].in.layer).stride_bytes();
       if (!promotions_->Start(fill_[i], std::move(lease))) break;
+      started = true;
     }
     promotions_->Drain();
     if (progress) progress(std::min(done, total), total);
-    if (count == 0) return absl::OkStatus();
+    if (!started) return absl::OkStatus();
     if (deps_.slots->stats().swap_count == landed) {
       return absl::InternalError(absl::StrCat("slots: no expert could be copied into ",
                                               ToAbsl(deps_.device->name()),
