@@ -19,7 +19,7 @@ constexpr uint64_t kPageBytes = 4_KiB;
 }  // namespace
 
 BlobReads::BlobReads(Reader& reader, Clock& clock, const BlobReadLimits& limits)
-    : reader_(reader),
+    : reader_(&reader),
       clock_(clock),
       limits_(limits),
       align_bytes_(std::max(reader.traits().align_bytes, kPageBytes)),
@@ -28,6 +28,12 @@ BlobReads::BlobReads(Reader& reader, Clock& clock, const BlobReadLimits& limits)
   waiting_.reserve(completions_.size());
   ended_.reserve(reads_.size());
   given_up_.reserve(reads_.size());
+}
+
+void BlobReads::ChangeReader(Reader& reader) {
+  HEARTH_CHECK(blob_count_ == 0);
+  reader_ = &reader;
+  align_bytes_ = std::max(reader.traits().align_bytes, kPageBytes);
 }
 
 void BlobReads::Add(BlockId block, uint64_t offset_bytes, std::span<std::byte> into) {
@@ -50,7 +56,7 @@ void BlobReads::Add(BlockId block, uint64_t offset_bytes, std::span<std::byte> i
 
 void BlobReads::Submit() {
   if (waiting_.empty()) return;
-  const absl::StatusOr<size_t> taken = reader_.Submit(waiting_);
+  const absl::StatusOr<size_t> taken = reader_->Submit(waiting_);
   if (taken.ok()) {
     waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(*taken));
     return;
@@ -60,7 +66,7 @@ void BlobReads::Submit() {
 }
 
 absl::Status BlobReads::Wait(int64_t timeout_ns) {
-  const absl::StatusOr<size_t> count = reader_.Wait(completions_, timeout_ns);
+  const absl::StatusOr<size_t> count = reader_->Wait(completions_, timeout_ns);
   if (!count.ok()) return count.status();
   for (size_t i = 0; i < *count; ++i) EndRequest(completions_[i].tag, completions_[i].status);
   return absl::OkStatus();

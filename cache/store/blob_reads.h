@@ -26,6 +26,8 @@ class BlobReads {
  public:
   BlobReads(Reader& reader, Clock& clock, const BlobReadLimits& limits);
 
+  void ChangeReader(Reader& reader);  // while nothing is under way
+
   bool has_room() const { return blob_count_ < reads_.size(); }
   uint32_t blob_count() const { return blob_count_; }  // those given up included
   int64_t busy_ns() const { return busy_ns_; }         // time with at least one blob under way
@@ -70,10 +72,10 @@ class BlobReads {
   void DropWaiting(uint64_t tag);
   void EndRequest(uint64_t tag, const absl::Status& status);
 
-  Reader& reader_;
+  Reader* reader_;
   Clock& clock_;
   const BlobReadLimits limits_;
-  const uint64_t align_bytes_;
+  uint64_t align_bytes_;
   std::vector<Read> reads_;  // a request's tag is its blob's index
   uint32_t blob_count_ = 0;
   std::vector<ReadRequest> waiting_;  // not submitted yet

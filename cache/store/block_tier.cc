@@ -60,6 +60,7 @@ BlockTier::BlockTier(const ExpertFile& file, Clock& clock, const RamBlocksOption
   for (size_t c = 0; c < parts.policies.size(); ++c) {
     pools_.push_back({std::move(parts.shapes[c]), std::move(parts.policies[c])});
   }
+  registered_ = reader_->traits().registered;
   candidates_.reserve(parts.layout.block_count);
   landings_.reserve(options.blobs_in_flight_max);
   deliveries_.reserve(kAskersMax);
@@ -71,7 +72,7 @@ BlockTier::~BlockTier() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  reader_->Wake();
+  Wake();
   io_thread_.join();
 }
 
@@ -100,7 +101,7 @@ void BlockTier::Release(BlockId block) {
     if (gone_due_count_ > 0) TakeGone(gone);
     wake = blocked_ && TakeWake();
   }
-  if (wake) reader_->Wake();
+  if (wake) Wake();
   GiveBack(gone);
 }
 
@@ -120,6 +121,11 @@ void BlockTier::NoteUse(BlockId block) {
   if (table_.resident(block)) return;
   table_.SetCandidate(block, true);
   if (std::exchange(in_candidates_[block.value], 1) == 0) candidates_.push_back({0, block});
+}
+
+void BlockTier::Wake() {
+  const std::lock_guard lock(mutex_);
+  reader_->Wake();
 }
 
 bool BlockTier::TakeWake() { return std::exchange(wake_needed_, false); }
@@ -157,7 +163,7 @@ void BlockTier::Fetch(ExpertKey key, Arrival arrival) {
       wake = TakeWake();
     }
   }
-  if (wake) reader_->Wake();
+  if (wake) Wake();
   if (arrival && (!now.ok() || now->valid())) arrival(std::move(now));
 }
 
@@ -170,7 +176,7 @@ void BlockTier::LookAhead(ExpertKey key) {
     asks_.PushHint(KeyIndex(key));
     wake = demand_in_flight_count_ == 0 && asks_.demand_empty() && TakeWake();
   }
-  if (wake) reader_->Wake();
+  if (wake) Wake();
 }
 
 // The bytes of `key` are in `block`: one lease for each of its askers.

@@ -86,7 +86,8 @@ class BlockTier final : public RamBlocks {
   // With the lock held, unless a comment says otherwise.
   // block_tier.cc
   void NoteUse(BlockId block);
-  bool TakeWake();  // whether the I/O thread has to be woken, by the caller, without the lock
+  bool TakeWake();  // whether the I/O thread has to be woken, by the caller with Wake()
+  void Wake();      // without the lock
   absl::Status ReadError(ExpertKey key, const absl::Status& status) const;
   void HandOut(ExpertKey key, BlockId block, std::vector<Arrival>& askers);
   struct FillState;
@@ -106,6 +107,7 @@ class BlockTier final : public RamBlocks {
 
   // block_tier_io.cc: on the I/O thread, without the lock unless they say otherwise.
   void IoMain();
+  void ReopenReader();
   int64_t StartReads();                         // with the lock; how long to wait for completions
   bool StartRead(ExpertKey key, bool unasked);  // with the lock
   void StartDemand();                           // with the lock
@@ -123,11 +125,12 @@ class BlockTier final : public RamBlocks {
   const RamBlocksOptions options_;
   const std::span<std::byte> memory_;
   const HeldElsewhere held_elsewhere_;
-  const std::unique_ptr<Reader> reader_;
 
   std::atomic<bool> filling_stopped_{false};
 
   mutable std::mutex mutex_;  // guards what follows
+  std::unique_ptr<Reader>
+      reader_;  // the I/O thread uses it without the lock, as it alone changes it
   BlockTable table_;
   AskQueue asks_;
   std::vector<Pool> pools_;            // by class
@@ -147,6 +150,8 @@ class BlockTier final : public RamBlocks {
   std::vector<std::string> notes_;
   absl::Status closed_;  // not ok: nothing is read any more, and why
   bool stopping_ = false;
+  bool registered_ = false;   // the reader has registered memory with the kernel
+  bool reopen_due_ = false;   // the reader keeps memory that is to be given back
   bool blocked_ = false;      // demand waits for a block
   bool wake_needed_ = false;  // the I/O thread waits, or is about to, and nobody has woken it
 

@@ -23,13 +23,16 @@ constexpr uint32_t kHintReadsMax = 2;
 
 void BlockTier::IoMain() {
   for (;;) {
-    int64_t wait_ns;
+    int64_t wait_ns = 0;
+    bool reopen = false;
     {
       const std::lock_guard lock(mutex_);
       if (stopping_) break;
-      wait_ns = StartReads();
+      reopen = reopen_due_ && reads_.blob_count() == 0;
+      if (!reopen) wait_ns = StartReads();
       wake_needed_ = true;
     }
+    if (reopen) ReopenReader();
     // First of all the drive gets something to do, then what has come is checked and handed out.
     reads_.Submit();
     FailLateAsks();
@@ -48,8 +51,12 @@ void BlockTier::IoMain() {
 }
 
 int64_t BlockTier::StartReads() {
-  StartDemand();
-  StartHints();
+  // What is under way ends first, except what has been given up: that may take for ever.
+  if (reopen_due_ && reads_.next_late_ns() == INT64_MAX) reopen_due_ = false;
+  if (!reopen_due_) {
+    StartDemand();
+    StartHints();
+  }
   const int64_t now_ns = clock_.NowNs();
   int64_t wait_ns = blocked_ && held_elsewhere_ ? kHeldPollNs : kWaitNsMax;
   if (const int64_t late_ns = reads_.next_late_ns(); late_ns - now_ns < wait_ns) {
@@ -61,6 +68,22 @@ int64_t BlockTier::StartReads() {
     wait_ns = std::min(wait_ns, demand.since_ns + options_.read_timeout_ns - now_ns);
   }
   return std::max<int64_t>(wait_ns, 0);
+}
+
+// Nothing is under way. A failure leaves the old reader, which works as well.
+void BlockTier::ReopenReader() {
+  absl::StatusOr<std::unique_ptr<Reader>> reader = options_.reopen();  // in the end, the old one
+  const std::lock_guard lock(mutex_);
+  reopen_due_ = false;
+  if (!reader.ok()) {
+    notes_.push_back(absl::StrCat("memory that was lowered stays pinned by the reader of ",
+                                  file_.file().path(), ": ", reader.status().message()));
+    return;
+  }
+  std::swap(reader_, *reader);
+  reads_.ChangeReader(*reader_);
+  registered_ = reader_->traits().registered;
+  reader_note_count_ = reader_->traits().notes.size();
 }
 
 bool BlockTier::StartRead(ExpertKey key, bool unasked) {

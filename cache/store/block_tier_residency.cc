@@ -51,7 +51,7 @@ void BlockTier::EndWindow(uint32_t token_count) {
     if (gone_due_count_ > 0) TakeGone(gone);
     wake = blocked_ && TakeWake();
   }
-  if (wake) reader_->Wake();
+  if (wake) Wake();
   GiveBack(gone);
 }
 
@@ -163,7 +163,7 @@ void BlockTier::SetHeldInVram(ExpertKey key, bool held) {
     if (!held) NoteUse(block);
     wake = blocked_ && TakeWake();
   }
-  if (wake) reader_->Wake();
+  if (wake) Wake();
 }
 
 void BlockTier::Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> out_bytes) {
@@ -196,7 +196,7 @@ void BlockTier::Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte>
     HandOut(out, block, askers);
     wake = blocked_ && TakeWake();
   }
-  if (wake) reader_->Wake();
+  if (wake) Wake();
   for (const Arrival& arrival : askers) arrival(block);
 }
 
@@ -228,9 +228,10 @@ void BlockTier::Lower(uint64_t memory_bytes) {
       TrimResidents(pool);
     }
     TakeGone(gone);
-    wake = blocked_ && TakeWake();
+    reopen_due_ = options_.reopen != nullptr && registered_;
+    wake = TakeWake();
   }
-  if (wake) reader_->Wake();
+  if (wake) Wake();
   GiveBack(gone);
 }
 

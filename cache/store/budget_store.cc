@@ -8,12 +8,16 @@
 #include "absl/strings/str_cat.h"
 
 #include "cache/store/block_layout.h"
+#include "runtime/base/huge_pages.h"
 #include "runtime/base/memory_limits.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 
 namespace hearth {
 namespace {
+
+// Below this share of huge pages it pays to have them made.
+constexpr uint64_t kHugeSharePercent = 90;
 
 absl::Status CheckAvailable(const ExpertFile& file, uint64_t memory_bytes) {
   const absl::StatusOr<MemoryLimit> limit = AvailableMemory();
@@ -24,16 +28,31 @@ absl::Status CheckAvailable(const ExpertFile& file, uint64_t memory_bytes) {
                    "; give a smaller --ram-budget"));
 }
 
+// Every page is there before reads land in it; where the system gives small ones, they are replaced
+// while they are empty.
+void TouchPages(std::span<std::byte> memory) {
+  for (uint64_t at = 0; at < memory.size(); at += kHugePageBytes) {
+    *static_cast<volatile std::byte*>(&memory[at]) = std::byte{0};
+  }
+  const uint64_t enough_bytes = memory.size() / 100 * kHugeSharePercent;
+  if (memory.size() < kHugePageBytes || HugeBytesOf(memory) >= enough_bytes) return;
+  CollapseToHugePages(memory).IgnoreError();  // small pages serve too
+}
+
+ReaderOptions ReaderOptionsOf(const BudgetStoreOptions& options, Clock& clock) {
+  return {.choice = options.io,
+          .in_flight_max = options.blocks.blobs_in_flight_max * options.blocks.blob_requests,
+          .direct = options.direct,
+          .clock = clock};
+}
+
 absl::StatusOr<std::unique_ptr<Reader>> MakeReader(const ExpertFile& file,
                                                    const BudgetStoreOptions& options, Clock& clock,
                                                    std::span<std::byte> memory) {
   if (options.open_reader) return options.open_reader(memory);
-  return OpenReader(file.file().path(), {.choice = options.io,
-                                         .in_flight_max = options.blocks.blobs_in_flight_max *
-                                                          options.blocks.blob_requests,
-                                         .buffers = memory,
-                                         .direct = options.direct,
-                                         .clock = clock});
+  ReaderOptions reader = ReaderOptionsOf(options, clock);
+  reader.buffers = memory;
+  return OpenReader(file.file().path(), reader);
 }
 
 }  // namespace
@@ -48,11 +67,18 @@ absl::StatusOr<std::unique_ptr<BudgetStore>> BudgetStore::Create(const ExpertFil
   HEARTH_RETURN_IF_ERROR(CheckAvailable(file, layout.bytes()));
   HEARTH_ASSIGN_OR_RETURN(AnonymousMapping memory, AnonymousMapping::Create(layout.bytes()));
   std::unique_ptr<BudgetStore> store(new BudgetStore(file, std::move(memory)));
+  TouchPages(store->memory_.data());
   HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Reader> reader,
                           MakeReader(file, options, clock, store->memory_.data()));
-  HEARTH_ASSIGN_OR_RETURN(store->blocks_,
-                          RamBlocks::Create(file, store->memory_.data(), std::move(reader), clock,
-                                            options.blocks, nullptr));
+  RamBlocksOptions blocks = options.blocks;
+  if (!blocks.reopen) {
+    blocks.reopen = [path = file.file().path(), reader = ReaderOptionsOf(options, clock)] {
+      return OpenReader(path, reader);
+    };
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      store->blocks_,
+      RamBlocks::Create(file, store->memory_.data(), std::move(reader), clock, blocks, nullptr));
   if (!options.seeds.empty() && options.seeds.size() != file.layer_count()) {
     return absl::InvalidArgumentError(absl::StrCat("seeds of ", options.seeds.size(),
                                                    " layers, the pack has ", file.layer_count()));

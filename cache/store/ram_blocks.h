@@ -40,6 +40,9 @@ struct RamBlocksOptions {
   uint32_t blobs_in_flight_max = 8;          // 1 to 64
   int64_t read_timeout_ns = 30'000'000'000;  // a drive that does not answer is an error
   bool check_first_read = true;              // CRC32C of each expert the first time it is read
+  // Opens another reader of the same file that has registered no memory, called on the I/O thread
+  // once memory was lowered: what a reader has registered is not given back before it is closed.
+  std::function<absl::StatusOr<std::unique_ptr<Reader>>()> reopen;
   // For tests: called with the bytes of a block that is about to be given to another expert.
   std::function<void(std::span<std::byte>)> testing_on_take;
 };

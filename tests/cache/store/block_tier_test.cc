@@ -144,6 +144,52 @@ TEST(BlockTier, LeasedBlocksAreGivenBackWhenTheyAreReleased) {
   EXPECT_EQ(ram->stats().capacity_bytes, TrunkBlocks(store, 5));
 }
 
+// A reader that keeps the memory is replaced before anything else is read.
+TEST(BlockTier, LoweredMemoryIsNotKeptByTheReader) {
+  const StoreFixture store({.has_mtp = false});
+  ReaderScript second(store.bytes());
+  std::atomic<int> reopened{0};
+  RamBlocksOptions options;
+  options.reopen = [&]() -> absl::StatusOr<std::unique_ptr<Reader>> {
+    ++reopened;
+    return std::make_unique<ScriptedReader>(second);
+  };
+  RamFixture ram(store,
+                 {.memory_bytes = TrunkBlocks(store, 20), .options = options, .registered = true});
+  Asker asker(*ram.blocks);
+  ASSERT_TRUE(asker.Get(Key(0, 0)).ok());
+  ram.script.HoldAll();
+  const uint64_t under_way = asker.Ask(Key(0, 1));
+  ram.script.AwaitSubmitted(4);
+  ram->Lower(TrunkBlocks(store, 10));
+  const uint64_t later = asker.Ask(Key(0, 2));
+  EXPECT_EQ(reopened, 0);  // a read of the old one is under way
+  ram.script.HoldNone();
+  EXPECT_TRUE(asker.Await(under_way).ok());
+  EXPECT_TRUE(asker.Await(later).ok());
+  EXPECT_EQ(reopened, 1);
+  EXPECT_EQ(ram.script.submitted_count(), 4u);
+  EXPECT_EQ(second.submitted_count(), 2u);
+  ram->Lower(TrunkBlocks(store, 8));  // the new one keeps nothing
+  EXPECT_TRUE(asker.Get(Key(0, 3)).ok());
+  EXPECT_EQ(reopened, 1);
+}
+
+TEST(BlockTier, AReaderThatCannotBeReplacedStays) {
+  const StoreFixture store({.has_mtp = false});
+  RamBlocksOptions options;
+  options.reopen = []() -> absl::StatusOr<std::unique_ptr<Reader>> {
+    return absl::ResourceExhaustedError("too many open files");
+  };
+  RamFixture ram(store,
+                 {.memory_bytes = TrunkBlocks(store, 20), .options = options, .registered = true});
+  ram->Lower(TrunkBlocks(store, 10));
+  Asker asker(*ram.blocks);
+  EXPECT_TRUE(asker.Get(Key(0, 0)).ok());
+  ASSERT_EQ(ram->notes().size(), 1u);
+  EXPECT_NE(ram->notes()[0].find("too many open files"), std::string::npos);
+}
+
 // Everything at once from one thread: what arrives is compared with the file, all the time.
 class RandomRun {
  public:

@@ -25,6 +25,7 @@ struct RamSetup {
   uint64_t memory_bytes = 0;  // 0: for every expert
   RamBlocksOptions options = {};
   RamBlocks::HeldElsewhere held_elsewhere = nullptr;
+  bool registered = false;  // the reader keeps the memory
 };
 
 class RamFixture {
@@ -37,9 +38,9 @@ class RamFixture {
     setup.options.testing_on_take = [](std::span<std::byte> bytes) {
       std::memset(bytes.data(), 0xDB, bytes.size());
     };
-    auto created =
-        RamBlocks::Create(store.file(), memory_.data(), std::make_unique<ScriptedReader>(script),
-                          clock, setup.options, setup.held_elsewhere);
+    auto created = RamBlocks::Create(store.file(), memory_.data(),
+                                     std::make_unique<ScriptedReader>(script, 16, setup.registered),
+                                     clock, setup.options, setup.held_elsewhere);
     HEARTH_CHECK(created.ok());
     blocks = *std::move(created);
   }

@@ -95,8 +95,11 @@ class ReaderScript {
 
 class ScriptedReader final : public Reader {
  public:
-  explicit ScriptedReader(ReaderScript& script, uint32_t in_flight_max = 16) : script_(script) {
+  explicit ScriptedReader(ReaderScript& script, uint32_t in_flight_max = 16,
+                          bool registered = false)
+      : script_(script) {
     traits_.kind = "scripted";
+    traits_.registered = registered;
     traits_.align_bytes = 4096;
     traits_.in_flight_max = in_flight_max;
   }
