@@ -61,7 +61,7 @@ struct ProfileReportConfig {
     v("profile", profile, "profile that `hearth profile` made", {.metavar = "FILE"});
     v("trace", trace, "trace of the same model: adds hit rates and windows", {.metavar = "FILE"});
     v("out", out, "HTML page to write; none: only the text here", {.metavar = "FILE"});
-    v("trace_tokens_max", trace_tokens_max, "replay the first N tokens, 0 = all");
+    v("trace_tokens_max", trace_tokens_max, "replay about N of its tokens, 0 = all");
   }
 
   absl::Status Validate(const GivenFields& given) const;

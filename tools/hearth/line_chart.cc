@@ -24,6 +24,7 @@ constexpr double kLegendLine = 16;
 constexpr double kLegendInset = 12;
 constexpr double kCharWidth = 6.4;  // of the legend's font, on average
 constexpr uint32_t kColours = 8;
+constexpr const char* kFaint = "line faint";
 
 double XOf(const ChartAxis& axis, double value) {
   return kLeft + kPlotWidth * (value - axis.minimum) / (axis.maximum - axis.minimum);
@@ -69,45 +70,56 @@ std::string Axes(const LineChart& chart) {
   return svg;
 }
 
+std::string OneLine(const LineChart& chart, const ChartLine& line, std::string_view css_class) {
+  std::string svg = absl::StrFormat("<g class=\"%s\"><polyline points=\"", ToAbsl(css_class));
+  for (const ChartPoint& p : line.points) {
+    absl::StrAppendFormat(&svg, "%.1f,%.1f ", XOf(chart.x, p.x), YOf(chart.y, p.y));
+  }
+  absl::StrAppendFormat(&svg, "\"><title>%s</title></polyline>", EscapeMarkup(line.label));
+  for (const ChartPoint& p : line.points) {
+    if (p.tip.empty()) continue;
+    absl::StrAppendFormat(&svg,
+                          "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.4\"><title>%s</title></circle>",
+                          XOf(chart.x, p.x), YOf(chart.y, p.y), EscapeMarkup(p.tip));
+  }
+  return svg + "</g>";
+}
+
 std::string Lines(const LineChart& chart) {
   std::string svg;
-  for (const ChartLine& line : chart.lines) {
-    absl::StrAppendFormat(&svg, "<g class=\"%s\"><polyline points=\"", ClassOf(line));
-    for (const ChartPoint& p : line.points) {
-      absl::StrAppendFormat(&svg, "%.1f,%.1f ", XOf(chart.x, p.x), YOf(chart.y, p.y));
-    }
-    absl::StrAppendFormat(&svg, "\"><title>%s</title></polyline>", EscapeMarkup(line.label));
-    for (const ChartPoint& p : line.points) {
-      if (p.tip.empty()) continue;
-      absl::StrAppendFormat(&svg,
-                            "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.4\"><title>%s</title></circle>",
-                            XOf(chart.x, p.x), YOf(chart.y, p.y), EscapeMarkup(p.tip));
-    }
-    svg += "</g>";
-  }
+  for (const ChartLine& line : chart.backdrop) svg += OneLine(chart, line, kFaint);
+  for (const ChartLine& line : chart.lines) svg += OneLine(chart, line, ClassOf(line));
   return svg;
 }
 
 // In the corner that the lines leave free.
 std::string Legend(const LineChart& chart) {
+  struct Entry {
+    std::string css_class;
+    std::string label;
+  };
+  std::vector<Entry> entries;
+  for (const ChartLine& line : chart.lines) entries.push_back({ClassOf(line), line.label});
+  if (!chart.backdrop.empty()) entries.push_back({kFaint, chart.backdrop_label});
   size_t longest = 0;
-  for (const ChartLine& line : chart.lines) longest = std::max(longest, line.label.size());
+  for (const Entry& entry : entries) longest = std::max(longest, entry.label.size());
   const double width = 34 + kCharWidth * static_cast<double>(longest);
-  const double height = kLegendLine * static_cast<double>(chart.lines.size()) + 8;
+  const double height = kLegendLine * static_cast<double>(entries.size()) + 8;
   const bool lower_right = chart.legend == LineChart::Legend::kLowerRight;
   const double left =
       lower_right ? kLeft + kPlotWidth - kLegendInset - width : kLeft + kLegendInset;
   const double top = lower_right ? kTop + kPlotHeight - kLegendInset - height : kTop + kLegendInset;
   std::string svg = absl::StrFormat(
-      "<g class=\"legend\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\"/>",
+      "<g class=\"legend\"><rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" "
+      "rx=\"3\"/>",
       left, top, width, height);
-  for (size_t i = 0; i < chart.lines.size(); ++i) {
+  for (size_t i = 0; i < entries.size(); ++i) {
     const double y = top + 12 + kLegendLine * static_cast<double>(i);
     absl::StrAppendFormat(&svg,
                           "<g class=\"%s\"><polyline points=\"%.1f,%.1f %.1f,%.1f\"/></g>"
                           "<text x=\"%.1f\" y=\"%.1f\">%s</text>",
-                          ClassOf(chart.lines[i]), left + 6, y, left + 26, y, left + 32, y + 4,
-                          EscapeMarkup(chart.lines[i].label));
+                          entries[i].css_class, left + 6, y, left + 26, y, left + 32, y + 4,
+                          EscapeMarkup(entries[i].label));
   }
   return svg + "</g>";
 }

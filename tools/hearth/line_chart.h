@@ -38,6 +38,9 @@ struct LineChart {
   ChartAxis x;
   ChartAxis y;
   std::vector<ChartLine> lines;  // in the order of the legend
+  // Thin grey lines behind them, one line of the legend for all; each has its label as a tooltip.
+  std::vector<ChartLine> backdrop;
+  std::string backdrop_label;
   enum class Legend { kLowerRight, kUpperLeft } legend = Legend::kLowerRight;
 };
 

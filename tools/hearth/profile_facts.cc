@@ -60,6 +60,25 @@ std::vector<DistinctFacts> DistinctOf(const RouteTrace& trace) {
   return facts;
 }
 
+// The beginning of every text, in proportion to its length.
+RouteTrace SampleOf(const RouteTrace& trace, uint64_t tokens_max) {
+  const uint64_t total = trace.token_count();
+  if (total <= tokens_max) return trace;
+  const double part = static_cast<double>(tokens_max) / static_cast<double>(total);
+  const uint64_t values = uint64_t{trace.identity.layer_count} * trace.identity.ranks;
+  RouteTrace sample{.identity = trace.identity};
+  for (size_t text = 0; text < trace.text_begins.size(); ++text) {
+    const uint64_t begin = trace.text_begins[text];
+    const uint64_t end = text + 1 < trace.text_begins.size() ? trace.text_begins[text + 1] : total;
+    const auto kept = static_cast<uint64_t>(part * static_cast<double>(end - begin));
+    if (kept == 0) continue;
+    sample.text_begins.push_back(sample.token_count());
+    const auto first = trace.routes.begin() + static_cast<ptrdiff_t>(begin * values);
+    sample.routes.insert(sample.routes.end(), first, first + static_cast<ptrdiff_t>(kept * values));
+  }
+  return sample;
+}
+
 // One replay and where its rates go.
 struct ReplayJob {
   const PolicyEntry* policy = nullptr;  // null: an oracle
@@ -68,54 +87,76 @@ struct ReplayJob {
   ReplayOptions options;
 };
 
-ReplayResult RunReplay(const TraceWindows& windows, const ReplayJob& job, bool belady) {
+constexpr std::string_view kStatic = "static";  // by name: the policy table may have one too
+constexpr std::string_view kBelady = "belady";
+
+std::vector<std::string> CurveNames() {
+  std::vector<std::string> names = {std::string(kStatic), "lru", "two-scale"};
+  const std::string first(PolicyTable().front().name);
+  if (std::ranges::find(names, first) == names.end()) names.push_back(first);
+  names.emplace_back(kBelady);
+  return names;
+}
+
+ReplayResult RunReplay(const TraceWindows& windows, const ReplayJob& job, std::string_view curve) {
   if (job.policy == nullptr) {
-    return belady ? ReplayBelady(windows, job.options) : ReplayStaticOracle(windows, job.options);
+    return curve == kBelady ? ReplayBelady(windows, job.options)
+                            : ReplayStaticOracle(windows, job.options);
   }
   return Replay(
       windows, [&](const PoolShape& shape) { return MakePolicy(*job.policy, shape); }, job.options);
 }
 
+absl::StatusOr<std::vector<ReplayJob>> JobsOf(const TraceWindows& windows,
+                                              const ReplayFacts& facts) {
+  std::vector<ReplayJob> jobs;
+  for (size_t c = 0; c < facts.curves.size(); ++c) {
+    const std::string& name = facts.curves[c].policy;
+    const bool oracle = name == kStatic || name == kBelady;
+    const PolicyEntry* const policy = oracle ? nullptr : FindPolicy(name);
+    for (size_t p = 0; p < facts.slot_counts.size(); ++p) {
+      ReplayJob job{.policy = policy, .curve = c, .point = p};
+      job.options.slot_count = facts.slot_counts[p];
+      if (policy != nullptr) job.options.swaps_per_layer_max = policy->swaps_per_layer_max;
+      HEARTH_RETURN_IF_ERROR(CheckReplay(windows, job.options));
+      jobs.push_back(job);
+    }
+  }
+  return jobs;
+}
+
 absl::StatusOr<ReplayFacts> ReplayAll(const TraceWindows& windows, uint32_t window_tokens,
                                       WorkerTeam& team,
                                       const std::function<void(uint32_t worker)>& on_one) {
-  const std::array<const PolicyEntry*, 4> policies = {nullptr, FindPolicy("lru"),
-                                                      &PolicyTable().front(), nullptr};
-  constexpr size_t kBelady = 3;
   ReplayFacts facts{.window_tokens = window_tokens};
-  std::vector<ReplayJob> jobs;
-  for (size_t c = 0; c < policies.size(); ++c) {
-    facts.curves.push_back({.policy = policies[c] != nullptr ? std::string(policies[c]->name)
-                                      : c == kBelady         ? "belady"
-                                                             : "static",
+  const double experts = static_cast<double>(windows.layer_count) * windows.expert_count;
+  for (const double share : kSlotShares) {
+    facts.slot_shares.push_back(share);
+    facts.slot_counts.push_back(static_cast<uint64_t>(std::max(1.0, std::floor(share * experts))));
+  }
+  for (const std::string& name : CurveNames()) {
+    facts.curves.push_back({.policy = name,
                             .hit_rate = std::vector<double>(kSlotShares.size()),
                             .entry_hit_rate = std::vector<double>(kSlotShares.size())});
-    for (size_t p = 0; p < kSlotShares.size(); ++p) {
-      const double experts = static_cast<double>(windows.layer_count) * windows.expert_count;
-      const auto slots = static_cast<uint64_t>(std::max(1.0, std::floor(kSlotShares[p] * experts)));
-      if (c == 0) {
-        facts.slot_shares.push_back(kSlotShares[p]);
-        facts.slot_counts.push_back(slots);
-      }
-      jobs.push_back(
-          {.policy = policies[c], .curve = c, .point = p, .options = {.slot_count = slots}});
-      if (policies[c] != nullptr) {
-        jobs.back().options.swaps_per_layer_max = policies[c]->swaps_per_layer_max;
-      }
-      HEARTH_RETURN_IF_ERROR(CheckReplay(windows, jobs.back().options));
-    }
   }
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<ReplayJob> jobs, JobsOf(windows, facts));
   team.ForEach(static_cast<uint32_t>(jobs.size()), [&](uint32_t worker, uint32_t index) {
     const ReplayJob& job = jobs[index];
-    const ReplayResult result = RunReplay(windows, job, job.curve == kBelady);
-    facts.curves[job.curve].hit_rate[job.point] = result.hit_rate();
-    facts.curves[job.curve].entry_hit_rate[job.point] = result.entry_hit_rate();
+    HitCurve& curve = facts.curves[job.curve];
+    const ReplayResult result = RunReplay(windows, job, curve.policy);
+    curve.hit_rate[job.point] = result.hit_rate();
+    curve.entry_hit_rate[job.point] = result.entry_hit_rate();
     on_one(worker);
   });
   return facts;
 }
 
 }  // namespace
+
+const HitCurve* ReplayFacts::Find(std::string_view policy) const {
+  const auto it = std::ranges::find(curves, policy, &HitCurve::policy);
+  return it == curves.end() ? nullptr : &*it;
+}
 
 DomainFacts FactsOf(const RoutingIdentity& identity, std::string_view name, uint64_t token_count,
                     std::span<const uint64_t> counts) {
@@ -162,17 +203,20 @@ ProfileFacts FactsOf(const RoutingProfile& profile) {
 
 absl::StatusOr<TraceFacts> FactsOf(const RouteTrace& trace, uint64_t tokens_max, WorkerTeam& team,
                                    const std::function<void(uint64_t done, uint64_t of)>& on_done) {
+  const RouteTrace sample = SampleOf(trace, tokens_max);
   TraceFacts facts{.token_count = trace.token_count(),
+                   .replayed_token_count = sample.token_count(),
                    .text_count = trace.text_begins.size(),
+                   .default_policy = std::string(PolicyTable().front().name),
                    .distinct = DistinctOf(trace)};
-  constexpr uint64_t kReplays = kReplayWindows.size() * kSlotShares.size() * 4;
+  const uint64_t replays = kReplayWindows.size() * kSlotShares.size() * CurveNames().size();
   std::atomic<uint64_t> done{0};
   const auto count_one = [&](uint32_t worker) {
     const uint64_t count = done.fetch_add(1) + 1;
-    if (worker == 0) on_done(count, kReplays);
+    if (worker == 0) on_done(count, replays);
   };
   for (const uint32_t window_tokens : kReplayWindows) {
-    const TraceWindows windows = CutWindows(trace, window_tokens, tokens_max);
+    const TraceWindows windows = CutWindows(sample, window_tokens);
     HEARTH_ASSIGN_OR_RETURN(ReplayFacts replay, ReplayAll(windows, window_tokens, team, count_one));
     facts.replays.push_back(std::move(replay));
   }

@@ -51,12 +51,17 @@ struct ReplayFacts {  // at one window
   uint32_t window_tokens = 0;
   std::vector<double> slot_shares;
   std::vector<uint64_t> slot_counts;
-  std::vector<HitCurve> curves;  // static, lru, the default policy, belady
+  // static (the best list in hindsight), lru, two-scale, the default policy where that is another,
+  // belady
+  std::vector<HitCurve> curves;
+  const HitCurve* Find(std::string_view policy) const;  // null when there is none
 };
 
 struct TraceFacts {
   uint64_t token_count = 0;
+  uint64_t replayed_token_count = 0;
   uint64_t text_count = 0;
+  std::string default_policy;
   std::vector<DistinctFacts> distinct;
   std::vector<ReplayFacts> replays;
 };
@@ -80,8 +85,9 @@ DomainFacts FactsOf(const RoutingIdentity& identity, std::string_view name, uint
 std::vector<DomainFacts> DomainFactsOf(const RoutingProfile& profile);
 ProfileFacts FactsOf(const RoutingProfile& profile);
 
-// InvalidArgument when no policy can be replayed: a trace without windows to count. `on_done` is
-// told how many of the replays are done, by one thread.
+// Replays the beginning of every text, about `tokens_max` tokens in all, in proportion to the
+// texts' lengths. InvalidArgument when there is nothing to replay. `on_done` is told how many of
+// the replays are done, by one thread.
 absl::StatusOr<TraceFacts> FactsOf(const RouteTrace& trace, uint64_t tokens_max, WorkerTeam& team,
                                    const std::function<void(uint64_t done, uint64_t of)>& on_done);
 

@@ -38,7 +38,9 @@ Json MatrixJson(const std::vector<std::vector<double>>& matrix) {
 }
 
 Json TraceJson(const TraceFacts& trace) {
-  Json json = {{"tokens", trace.token_count}, {"texts", trace.text_count}};
+  Json json = {{"tokens", trace.token_count},
+               {"texts", trace.text_count},
+               {"replayed_tokens", trace.replayed_token_count}};
   json["distinct"] = Json::array();
   for (const DistinctFacts& d : trace.distinct) {
     json["distinct"].push_back({{"window_tokens", d.window_tokens},
@@ -100,7 +102,8 @@ void PrintLayers(const ProfileFacts& facts, std::ostream& out) {
 }
 
 void PrintTrace(const ProfileFacts& facts, const TraceFacts& trace, std::ostream& out) {
-  out << absl::StrFormat("\ntrace: %d tokens of %d texts\n", trace.token_count, trace.text_count);
+  out << absl::StrFormat("\ntrace: %d tokens of %d texts, %d of them replayed\n", trace.token_count,
+                         trace.text_count, trace.replayed_token_count);
   out << "distinct experts of a layer in a window (mean, lowest and highest layer, if even)\n";
   for (const DistinctFacts& d : trace.distinct) {
     out << absl::StrFormat("  %d token%s %7.2f %7.2f %7.2f %7.2f\n", d.window_tokens,

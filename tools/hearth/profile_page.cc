@@ -96,16 +96,28 @@ std::string HeatSection(const RoutingProfile& profile, const ProfileFacts& facts
   return html;
 }
 
+// The legend in the order of the lines, where they lie furthest apart.
+void SortByHeight(LineChart& chart) {
+  const auto height = [](const ChartLine& line) {
+    return line.points.empty() ? 0 : line.points[2 * line.points.size() / 5].y;
+  };
+  std::ranges::stable_sort(
+      chart.lines, [&](const ChartLine& a, const ChartLine& b) { return height(a) > height(b); });
+}
+
 LineChart HitChart(const ReplayFacts& replay) {
   LineChart chart{.title = absl::StrFormat("Windows of %d token%s", replay.window_tokens,
                                            replay.window_tokens == 1 ? "" : "s"),
                   .x = PercentAxis("slots, share of all experts"),
                   .y = PercentAxis("hit rate, distinct experts of a window")};
-  constexpr std::array<uint32_t, 4> kColours = {3, 1, 0, 2};  // as TraceFacts orders them
+  constexpr std::array<std::pair<std::string_view, uint32_t>, 4> kColours = {
+      {{"static", 3}, {"lru", 1}, {"two-scale", 0}, {"belady", 2}}};
+  constexpr uint32_t kOther = 4;
   constexpr double kNamed = 0.40;
-  for (size_t c = replay.curves.size(); c-- > 0;) {  // from the highest line down
-    const HitCurve& curve = replay.curves[c];
-    ChartLine line{.colour = kColours[c % kColours.size()]};
+  for (const HitCurve& curve : replay.curves) {
+    const auto colour = std::ranges::find(kColours, std::string_view(curve.policy),
+                                          &std::pair<std::string_view, uint32_t>::first);
+    ChartLine line{.colour = colour == kColours.end() ? kOther : colour->second};
     double named = 0;
     for (size_t p = 0; p < curve.hit_rate.size(); ++p) {
       if (replay.slot_shares[p] == kNamed) named = curve.hit_rate[p];
@@ -119,6 +131,7 @@ LineChart HitChart(const ReplayFacts& replay) {
     line.label = absl::StrFormat("%s, %s at 40%%", curve.policy, Percent(named));
     chart.lines.push_back(std::move(line));
   }
+  SortByHeight(chart);
   return chart;
 }
 
@@ -130,10 +143,12 @@ std::string HitSection(const ProfileFacts& facts) {
            "this "
            "report with the trace it wrote.</p>\n";
   }
-  absl::StrAppend(&html, "<p class=\"soft\">The trace of ", Grouped(facts.trace->token_count),
-                  " tokens replayed through one pool of slots for all layers. static: the best "
-                  "list that never changes, chosen in hindsight; belady: perfect foresight. The "
-                  "first quarter warms the pool up and is not counted.</p>\n<div class=\"pair\">");
+  absl::StrAppend(
+      &html, "<p class=\"soft\">", Grouped(facts.trace->replayed_token_count), " of the trace's ",
+      Grouped(facts.trace->token_count),
+      " tokens replayed through one pool of slots for all layers. static: the best list that never "
+      "changes, chosen in hindsight; belady: perfect foresight. The first quarter warms the pool "
+      "up and is not counted.</p>\n<div class=\"pair\">");
   for (const ReplayFacts& replay : facts.trace->replays) {
     absl::StrAppend(&html, Figure(HitChart(replay), ""));
   }
@@ -144,29 +159,34 @@ LineChart ConcentrationChart(const ProfileFacts& facts) {
   LineChart chart{.title = "Concentration",
                   .x = PercentAxis("hottest experts, share of all"),
                   .y = PercentAxis("share of the traffic")};
-  const auto add = [&](const DomainFacts& domain, uint32_t colour) {
-    ChartLine line{
-        .label = absl::StrFormat("%s, %s at 40%%", domain.name, Percent(domain.hot_traffic.back())),
-        .colour = colour};
+  const auto line_of = [](const DomainFacts& domain, std::string_view note) {
+    ChartLine line{.label = absl::StrFormat("%s%s, %s at 40%%", domain.name, ToAbsl(note),
+                                            Percent(domain.hot_traffic.back()))};
     for (uint32_t i = 0; i <= kCurveSteps; ++i) {
-      const double share = static_cast<double>(i) / kCurveSteps;
-      ChartPoint point{.x = share, .y = domain.curve[i]};
-      line.points.push_back(std::move(point));
+      line.points.push_back({static_cast<double>(i) / kCurveSteps, domain.curve[i]});
     }
-    chart.lines.push_back(std::move(line));
+    return line;
   };
-  const std::vector<size_t> domains = PageDomains(facts);
-  uint32_t colour = 0;
-  if (domains.size() > 1) add(facts.all, 7);
-  for (const size_t i : domains) {
-    add(facts.domains[i], colour == 7 ? 8 + colour++ : colour);
-    ++colour;
+  // The extremes by name, the others as what lies between them: the table has their numbers.
+  const auto by_concentration = [](const DomainFacts& a, const DomainFacts& b) {
+    return a.hot_traffic.back() < b.hot_traffic.back();
+  };
+  const auto [least, most] = std::ranges::minmax_element(facts.domains, by_concentration);
+  chart.lines.push_back(line_of(facts.all, ""));
+  chart.lines.back().colour = 7;
+  if (facts.domains.size() > 1) {
+    chart.lines.push_back(line_of(*most, " (most)"));
+    chart.lines.push_back(line_of(*least, " (least)"));
+    chart.lines.back().colour = 1;
   }
-  std::ranges::stable_sort(chart.lines, [](const ChartLine& a, const ChartLine& b) {
-    const size_t at_40 = static_cast<size_t>(0.4 * kCurveSteps);
-    return a.points[at_40].y > b.points[at_40].y;
-  });
+  SortByHeight(chart);
+  for (const size_t i : facts.table) {
+    const DomainFacts& domain = facts.domains[i];
+    if (&domain == &*least || &domain == &*most) continue;
+    chart.backdrop.push_back(line_of(domain, ""));
+  }
   chart.lines.push_back({.label = "even", .points = {{0, 0}, {1, 1}}, .reference = true});
+  if (!chart.backdrop.empty()) chart.backdrop_label = "other domains";
   return chart;
 }
 
@@ -247,8 +267,8 @@ std::string ShapeSection(const ProfileFacts& facts) {
     absl::StrAppend(&html, Figure(DistinctChart(facts),
                                   "What a verification window of several tokens asks of a layer."));
   }
-  absl::StrAppend(&html,
-                  Figure(LayerChart(facts), "Low layers of the chart are the hard ones to cache."));
+  absl::StrAppend(
+      &html, Figure(LayerChart(facts), "Layers where the lines dip are the hard ones to cache."));
   return html + "</div>\n";
 }
 
@@ -300,7 +320,7 @@ std::string DomainSection(const ProfileFacts& facts) {
       DomainTable(facts);
   if (facts.table.size() < 2) return html;
   return absl::StrCat(
-      html, "<div class=\"pair\">",
+      html, facts.table.size() <= 10 ? "<div class=\"pair\">" : "<div>",
       Matrix(facts, facts.carry, "What a list learned on one text is worth on another",
              "Hit rate, by route entry, of keeping the row's hottest 40% while the column's text "
              "is read."),
@@ -330,14 +350,17 @@ std::string Headline(const RoutingProfile& profile, const ProfileFacts& facts) {
     }
     const ReplayFacts& replay = facts.trace->replays.back();
     const auto at = std::ranges::find(replay.slot_shares, 0.40);
-    if (at != replay.slot_shares.end()) {
+    const HitCurve* const chosen = replay.Find(facts.trace->default_policy);
+    const HitCurve* const lru = replay.Find("lru");
+    const HitCurve* const belady = replay.Find("belady");
+    if (at != replay.slot_shares.end() && chosen != nullptr && lru != nullptr &&
+        belady != nullptr) {
       const auto p = static_cast<size_t>(at - replay.slot_shares.begin());
-      html +=
-          Fact(Percent(replay.curves[2].hit_rate[p]),
-               absl::StrFormat("hit rate of %s with 40%% slots, windows of %d; LRU %s, Belady %s",
-                               replay.curves[2].policy, replay.window_tokens,
-                               Percent(replay.curves[1].hit_rate[p]),
-                               Percent(replay.curves[3].hit_rate[p])));
+      html += Fact(Percent(chosen->hit_rate[p]),
+                   absl::StrFormat("hit rate of %s with 40%% slots, windows of %d; LRU %s, Belady "
+                                   "%s",
+                                   chosen->policy, replay.window_tokens, Percent(lru->hit_rate[p]),
+                                   Percent(belady->hit_rate[p])));
     }
   }
   return html + "</ul>\n";

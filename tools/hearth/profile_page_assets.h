@@ -12,7 +12,7 @@ inline constexpr std::string_view kPageStyle = R"css(
   --s0: #0072b2; --s1: #d55e00; --s2: #008763; --s3: #b8578c; --s4: #b07800; --s5: #2f94cf;
   --s6: #6b4fa3; --s7: #333333; --cell: 0, 114, 178;
 }
-@media (prefers-color-scheme: dark) {
+@media screen and (prefers-color-scheme: dark) {
   :root {
     --back: #16181a; --text: #e6e7e9; --soft: #a3a8ae; --grid: #31353a; --box: #1f2225;
     --s0: #5db1e6; --s1: #ff8f4d; --s2: #3fcf9f; --s3: #e79fc8; --s4: #f0b93f; --s5: #9ad3f5;
@@ -43,6 +43,7 @@ figure { margin: 0; }
 .chart .legend rect { fill: var(--back); fill-opacity: 0.85; stroke: none; }
 .line polyline { fill: none; stroke-width: 2; stroke-linejoin: round; }
 .line.dashed polyline { stroke-dasharray: 7 3; }
+.line.faint polyline { stroke: var(--soft); stroke-opacity: 0.45; stroke-width: 1; }
 .line.ref polyline { stroke: var(--soft); stroke-dasharray: 3 3; stroke-width: 1.5; }
 .line circle { stroke: transparent; stroke-width: 9; }
 .line.ref circle { fill: var(--soft); }
@@ -60,8 +61,8 @@ th, td { padding: 3px 10px; text-align: right; font-weight: normal; white-space:
 th:first-child { text-align: left; }
 thead th { color: var(--soft); border-bottom: 1px solid var(--grid); }
 tr.sum td, tr.sum th { border-top: 1px solid var(--grid); font-weight: 600; }
-.matrix td { padding: 3px 6px; min-width: 44px; background: rgba(var(--cell), var(--v)); }
-.matrix thead th { padding: 3px 6px; }
+.matrix td { padding: 3px 2px; min-width: 38px; font-size: 13px; text-align: center; background: rgba(var(--cell), var(--v)); }
+.matrix thead th { padding: 3px 2px; text-align: center; max-width: 48px; overflow: hidden; text-overflow: ellipsis; font-size: 13px; }
 .controls { display: flex; flex-wrap: wrap; gap: 16px; margin: 8px 0; }
 #heat { display: block; max-width: 100%; }
 #tip {
