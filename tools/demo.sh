@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 model=profiles/flashlet
 pack=build/demo/flashlet.pack
 answer=build/demo/answer.json
+cached=build/demo/cached.json
 prompt="Write a Python function named \`is_empty\`. Return True if the queue is empty."
 hearth=build/release/tools/hearth/hearth
 
@@ -43,3 +44,8 @@ step "verifying every byte of the pack"
 step "asking: $prompt"
 "$hearth" run --pack "$pack" --chat --prompt "$prompt" --max-tokens 160 --json >"$answer"
 python3 tools/demo_summary.py "$answer"
+
+step "asking again with 40% of the experts in slots and a third of them in RAM"
+"$hearth" run --pack "$pack" --chat --prompt "$prompt" --max-tokens 160 --slots 40% \
+  --ram-budget 6MiB --json >"$cached"
+python3 tools/demo_summary.py "$answer" --cached "$cached"

@@ -1,15 +1,36 @@
 """Prints the answer of one `hearth run --json`, and its speed beside the floor: bytes / bandwidth.
+With --cached: who served the experts of the second run, and that its logits are the first one's.
 
-usage: demo_summary.py ANSWER.json
+usage: demo_summary.py ANSWER.json [--cached ANSWER.json]
 """
 
 import json
 import sys
 
 
+def load(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def print_ledger(answer, cached):
+    total = cached["ledger"]["total"]
+    for service in ("vram", "pcie", "cpu", "ssd"):
+        served = cached["ledger"][service]
+        share = served["distinct"] / total["distinct"]
+        print(f"{service:5} {served['distinct']:7,} experts {share:6.1%} "
+              f"{served['bytes'] / 1e6:9,.1f} MB")
+    same = answer["logits_xxh3"] == cached["logits_xxh3"]
+    print(f"logits {cached['logits_xxh3']}: {'the same' if same else 'NOT THE SAME'} as before")
+    if not same:
+        sys.exit(1)
+
+
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        answer = json.load(file)
+    answer = load(sys.argv[1])
+    if sys.argv[2:3] == ["--cached"]:
+        print_ledger(answer, load(sys.argv[3]))
+        return
     timings = answer["timings"]
     print(answer["text"])
     print()

@@ -31,12 +31,14 @@
 namespace hearth {
 
 struct SlotCacheOptions {
-  std::vector<uint64_t> blob_bytes;  // of each layer's experts: layers of equal bytes share a pool
-  uint32_t expert_count = 0;         // per layer
-  SlotBudget budget;
+  // Of each layer's experts: layers of equal bytes share a pool.
+  std::vector<uint64_t> blob_bytes = {};
+  uint32_t expert_count = 0;  // per layer
+  SlotBudget budget = {};
   std::string policy = "two-scale";
   // In place of `policy`: makes the policy of a pool that has slots.
-  std::function<absl::StatusOr<std::unique_ptr<ResidencyPolicy>>(const PoolShape&)> make_policy;
+  std::function<absl::StatusOr<std::unique_ptr<ResidencyPolicy>>(const PoolShape&)> make_policy =
+      nullptr;
   uint32_t swaps_per_layer_max = 2;
   uint64_t swap_bytes_per_window_max = UINT64_MAX;
   uint32_t spare_count = 8;  // of a pool: swaps under way and uploads of one layer
