@@ -133,13 +133,14 @@ absl::StatusOr<std::unique_ptr<Daemon>> MakeDaemon(const DaemonConfig& config, c
           RamBlocks::HeldElsewhere held) -> absl::StatusOr<std::unique_ptr<RamBlocks>> {
     RamBlocksOptions blocks;
     blocks.policy = config.policy;
-    HEARTH_ASSIGN_OR_RETURN(
-        std::unique_ptr<Reader> reader,
-        OpenReader(pack.experts.file().path(),
-                   {.choice = ChoiceOf(config.io),
-                    .in_flight_max = blocks.blobs_in_flight_max * blocks.blob_requests,
-                    .buffers = arena,
-                    .clock = io.clock}));
+    const std::string path = pack.experts.file().path();
+    ReaderOptions reading{.choice = ChoiceOf(config.io),
+                          .in_flight_max = blocks.blobs_in_flight_max * blocks.blob_requests,
+                          .buffers = arena,
+                          .clock = io.clock};
+    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Reader> reader, OpenReader(path, reading));
+    reading.buffers = {};
+    blocks.reopen = [path, reading] { return OpenReader(path, reading); };
     return RamBlocks::Create(pack.experts, arena, std::move(reader), io.clock, blocks,
                              std::move(held));
   };

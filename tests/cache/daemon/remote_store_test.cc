@@ -61,9 +61,7 @@ TEST_F(RemoteStoreTest, WhatIsInRamNeedsNoMessage) {
   const std::unique_ptr<RemoteStore> remote = Connect();
   ASSERT_NE(remote, nullptr);
   EXPECT_FALSE(remote->TryAcquire(Key(1, 3)).has_value());
-  {
-    ASSERT_TRUE(remote->Acquire(Key(1, 3)).ok());
-  }
+  { ASSERT_TRUE(remote->Acquire(Key(1, 3)).ok()); }
   const std::optional<ExpertLease> lease = remote->TryAcquire(Key(1, 3));
   ASSERT_TRUE(lease.has_value());
   EXPECT_TRUE(store_.Equal(Key(1, 3), lease->bytes()));
@@ -189,9 +187,7 @@ TEST_F(RemoteStoreTest, LookAheadReadsWhileTheDriveIsIdle) {
   const std::vector<ExpertId> soon = {ExpertId(2), ExpertId(9)};
   remote->LookAhead(LayerId(1), soon);
   ASSERT_TRUE(Eventually([&] { return remote->stats().lookahead_read_count == 2; }));
-  {
-    ASSERT_TRUE(remote->Acquire(Key(1, 9)).ok());
-  }
+  { ASSERT_TRUE(remote->Acquire(Key(1, 9)).ok()); }
   EXPECT_EQ(remote->stats().read_count, 2u);
   EXPECT_EQ(remote->stats().lookahead_used_count, 1u);
 }
@@ -303,9 +299,7 @@ TEST_F(RemoteStoreTest, OrFailsWithAClearErrorWhenThatIsWanted) {
   auto daemon = std::make_unique<DaemonThread>(store_, socket_);
   const std::unique_ptr<RemoteStore> remote = Connect({.on_loss = DaemonLoss::kFail});
   ASSERT_NE(remote, nullptr);
-  {
-    ASSERT_TRUE(remote->Acquire(Key(0, 1)).ok());
-  }
+  { ASSERT_TRUE(remote->Acquire(Key(0, 1)).ok()); }
   daemon.reset();
   ASSERT_TRUE(Eventually([&] { return !remote->connected(); }));
   EXPECT_TRUE(remote->Acquire(Key(0, 1)).ok()) << "in the arena";

@@ -98,9 +98,7 @@ TEST_F(SurvivalTest, AnEngineThatClosesItsSocketAndLivesKeepsItsLeases) {
   ASSERT_TRUE(link.ok()) << link.status();
   const auto remote = ConnectTo(socket_, store_, clock_);
   ASSERT_TRUE(remote.ok()) << remote.status();
-  {
-    ASSERT_TRUE((*remote)->Acquire(Key(3, 0)).ok());
-  }
+  { ASSERT_TRUE((*remote)->Acquire(Key(3, 0)).ok()); }
   const uint64_t blob_bytes = store_.file().layout(LayerId(3)).blob_bytes();
   const uint32_t word = *(*link)->TakeWord();
   const auto bytes = (*link)->TryHold(word, Key(3, 0), blob_bytes);
