@@ -374,6 +374,7 @@ void ExpertTiers::EndWindow(uint32_t token_count) {
 }
 
 void ExpertTiers::LookAhead(const NextLayer& next) {
+  if (!gate_.Open()) return;
   ahead_.clear();
   for (const uint32_t expert : next.predict()) {
     const ExpertKey key{next.layer, ExpertId(expert)};
@@ -383,7 +384,13 @@ void ExpertTiers::LookAhead(const NextLayer& next) {
     if (deps_.store.TryAcquire(key)) continue;
     ahead_.push_back(key.expert);
   }
-  if (!ahead_.empty()) deps_.store.LookAhead(next.layer, ahead_);
+  if (ahead_.empty()) return;
+  deps_.store.LookAhead(next.layer, ahead_);
+  // Asking a daemon for its counters takes a message there and back.
+  constexpr uint32_t kLayersPerJudgement = 32;
+  if (++ahead_layer_count_ % kLayersPerJudgement != 0) return;
+  const StoreStats stats = deps_.store.stats();
+  gate_.Judge(stats.lookahead_read_count, stats.lookahead_used_count);
 }
 
 }  // namespace hearth

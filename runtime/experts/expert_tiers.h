@@ -19,6 +19,7 @@
 #include "cache/store/expert_store.h"
 #include "runtime/base/clock.h"
 #include "runtime/experts/expert_pool.h"
+#include "runtime/experts/look_ahead_gate.h"
 #include "runtime/experts/promotions.h"
 #include "runtime/experts/slot_device.h"
 #include "runtime/plan/ledger.h"
@@ -128,6 +129,8 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   std::vector<ExpertId> fetched_;        // what is asked of the store...
   std::vector<uint32_t> fetched_index_;  // ...and where each is in the plan
   std::vector<ExpertId> ahead_;
+  LookAheadGate gate_;
+  uint32_t ahead_layer_count_ = 0;  // layers that read ahead
   std::vector<Swap> fill_;
 };
 
