@@ -13,13 +13,15 @@
 namespace hearth {
 namespace {
 
+// Four averages that remember 14, 67, 300 and 1,400 tokens, and one trace of the last sighting
+// alone, which is how LRU sees an expert.
 constexpr size_t kScales = 5;
+constexpr size_t kRecency = 4;
 using Scales = std::array<double, kScales>;
 
-// What a token leaves of each average: they remember 3, 14, 67, 300 and 1,400 tokens.
-constexpr Scales kKeep = {0.7, 0.93, 0.985, 0.9967, 0.9993};
-// The shares of the first guess: a sighting counts as its age to the power of -0.8.
-constexpr Scales kGuessShares = {0.10, 0.13, 0.18, 0.25, 0.34};
+constexpr Scales kKeep = {0.93, 0.985, 0.9967, 0.9993, 0.96};  // what a token leaves of each
+// The first guess: a sighting counts as about its age to the power of -0.8.
+constexpr Scales kGuess = {2.1, 2.9, 4.0, 5.4, 0.5};
 constexpr double kPull = 1;
 // So many random experts are watched from each pass on until their forecast is over. 64 in 50,000
 // remembered ones are about 800 passes.
@@ -40,9 +42,7 @@ Scales PowersOf(double tokens) {
 }
 
 LeastSquares<kScales>::Options FitOptions() {
-  LeastSquares<kScales>::Options options{.pull = kPull, .keep = kSampleKeep};
-  for (size_t k = 0; k < kScales; ++k) options.guess[k] = kForecastTokens * kGuessShares[k];
-  return options;
+  return {.guess = kGuess, .pull = kPull, .keep = kSampleKeep};
 }
 
 class ForecastHeat final : public HeatModel {
@@ -86,7 +86,7 @@ class ForecastHeat final : public HeatModel {
   void JudgeForecasts();
   void WatchMore();
 
-  // (row_count, kScales, expert_count): sightings, each worth `keep` less with every token since.
+  // (row_count, kScales, expert_count): sightings, each worth kKeep as much with every token since.
   std::vector<float> averages_;
   std::vector<uint32_t> uses_;  // (row_count, expert_count), in 1/256
   std::vector<RowState> rows_;
@@ -119,8 +119,9 @@ void ForecastHeat::Observe(uint32_t row, const LayerTraffic& traffic) {
     uses[e] += static_cast<uint32_t>(sighting * kUseUnits);
     float sum = 0;
     for (size_t k = 0; k < kScales; ++k) {
-      averages[k][e] += sighting;
-      sum += factor[k] * averages[k][e];
+      float& average = averages[k][e];
+      average = k == kRecency ? std::max(average, std::min(sighting, 1.0f)) : average + sighting;
+      sum += factor[k] * average;
     }
     score[e] = sum;
   }
@@ -131,7 +132,7 @@ void ForecastHeat::UpdateFactors() {
   for (RowState& row : rows_) {
     for (size_t k = 0; k < kScales; ++k) {
       const double one_token = 1 - kKeep[k];
-      row.rate[k] = one_token / std::max(row.filled[k], one_token);
+      row.rate[k] = k == kRecency ? 1 : one_token / std::max(row.filled[k], one_token);
       row.factor[k] = static_cast<float>(fit_.weights()[k] * row.rate[k]);
     }
   }
@@ -152,6 +153,7 @@ void ForecastHeat::ScoreRow(uint32_t row) {
 }
 
 void ForecastHeat::Age(double tokens) {
+  WatchMore();  // what the pass has seen, not aged yet: as when its swaps are decided
   now_tokens_ += tokens;
   const Scales keep = PowersFor(tokens);
   for (RowState& row : rows_) {
@@ -170,7 +172,6 @@ void ForecastHeat::Age(double tokens) {
     }
     ScoreRow(row);
   }
-  WatchMore();
 }
 
 // Holds the forecasts that are over against what came, and fits the weights to it.
@@ -205,6 +206,7 @@ void ForecastHeat::WatchMore() {
 void ForecastHeat::Seed(uint32_t row, std::span<const float> sightings) {
   const Scales keep = PowersOf(kProfileSightings);
   for (size_t k = 0; k < kScales; ++k) {
+    if (k == kRecency) continue;  // nobody knows when
     const auto factor = static_cast<float>(keep[k]);
     const auto gain = static_cast<float>((1 - keep[k]) / (1 - kKeep[k]) / kProfileSightings);
     float* const average = Averages(row, k);

@@ -58,9 +58,10 @@ struct TwoScaleOptions {
 std::unique_ptr<HeatModel> MakeTwoScaleHeat(const HeatShape& shape, const TwoScaleOptions& options);
 
 // A forecast: how often an expert will be seen in the next kForecastTokens tokens, as the weighted
-// sum of how often it was seen lately on five time scales, from 3 to 1,400 tokens. The weights are
-// fitted as it runs (least squares over random experts, forgetting slowly), so that it follows how
-// sticky routing is; they begin as a power law of age. Scores may be a little below 0.
+// sum of how often it was seen lately on four time scales, from 14 to 1,400 tokens, and of how
+// lately at all. The weights are fitted as it runs (least squares over random experts, forgetting
+// slowly), so that it follows how sticky routing is; they begin as a power law of age. Scores may
+// be a little below 0.
 inline constexpr uint32_t kForecastTokens = 16;
 std::unique_ptr<HeatModel> MakeForecastHeat(const HeatShape& shape);
 

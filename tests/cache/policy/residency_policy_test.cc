@@ -330,9 +330,13 @@ TEST(PooledPolicyTest, ALayerBelowItsMinimumIsLetInHoweverCold) {
   Window(*policy, 1, {7});
   Window(*policy, 1, {8});
   Window(*policy, 1, {9});
-  EXPECT_TRUE(policy->resident(Key(1, 7)));
-  EXPECT_TRUE(policy->resident(Key(1, 8)));
-  EXPECT_FALSE(policy->resident(Key(1, 9)));
+  const auto residents_of = [&](uint32_t layer) {
+    uint32_t count = 0;
+    for (uint32_t e = 0; e < 16; ++e) count += policy->resident(Key(layer, e)) ? 1 : 0;
+    return count;
+  };
+  EXPECT_EQ(residents_of(1), 2u);  // the third one is too cold to take another layer's place
+  EXPECT_EQ(residents_of(0), 4u);
 }
 
 TEST(PooledPolicyTest, LayersOfOtherPoolsAreNotHeld) {
