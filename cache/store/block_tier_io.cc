@@ -19,6 +19,11 @@ constexpr int64_t kHeldPollNs = 500'000;
 // Hints under way at a time: demand that comes meanwhile waits for no more than these.
 constexpr uint32_t kHintReadsMax = 2;
 
+// Each asker has a status of its own, which shares nothing with those of other threads.
+absl::Status Detached(const absl::Status& status) {
+  return absl::Status(status.code(), status.message());
+}
+
 }  // namespace
 
 void BlockTier::IoMain() {
@@ -215,7 +220,7 @@ void BlockTier::FailGivenUp(std::span<const BlobReads::GivenUp> given_up) {
 void BlockTier::Close(const absl::Status& why) {
   {
     const std::lock_guard lock(mutex_);
-    closed_ = why;
+    closed_ = Detached(why);
   }
   CollectEnded();
   for (const Landing& landing : landings_) FinishLanding(landing);
@@ -241,7 +246,13 @@ void BlockTier::Close(const absl::Status& why) {
 }
 
 void BlockTier::Deliver(const absl::StatusOr<BlockId>& block) {
-  for (const Arrival& arrival : deliveries_) arrival(block);
+  for (const Arrival& arrival : deliveries_) {
+    if (block.ok()) {
+      arrival(block);
+    } else {
+      arrival(Detached(block.status()));
+    }
+  }
   deliveries_.clear();
 }
 

@@ -144,7 +144,7 @@ void BudgetStore::Arrive(Call* call, uint32_t index, absl::StatusOr<BlockId> blo
     const std::lock_guard lock(mutex_);
     if (--call->left_count == 0) free_calls_.push_back(call);
   }
-  if (!block.ok()) return sink.OnArrival(index, block.status());
+  if (!block.ok()) return sink.OnArrival(index, std::move(block).status());
   sink.OnArrival(index, LeaseOf(*block));
 }
 

@@ -2,6 +2,8 @@
 // which order the others come. Bytes are written when a request completes, as a kernel does it.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
