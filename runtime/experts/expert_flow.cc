@@ -115,8 +115,11 @@ bool ExpertFlow::Take(Line& line, FlowPiece* piece) {
 void ExpertFlow::Arrive(uint32_t job, bool usable) {
   const uint32_t i = arrived_count_.fetch_add(1, std::memory_order_relaxed);
   HEARTH_CHECK(i < late_count_);
-  late_order_[i].store(usable ? job : job | kUnusable, std::memory_order_release);
-  late_order_[i].notify_all();
+  // The layer, and the flow with it, may be over once this is stored: only the address is used
+  // then.
+  std::atomic<uint32_t>& order = late_order_[i];
+  order.store(usable ? job : job | kUnusable, std::memory_order_release);
+  order.notify_all();
 }
 
 // As PieceAt. While more experts wait than there are workers each is one worker's; otherwise they
