@@ -88,7 +88,10 @@ std::string OneLine(const LineChart& chart, const ChartLine& line, std::string_v
 std::string Lines(const LineChart& chart) {
   std::string svg;
   for (const ChartLine& line : chart.backdrop) svg += OneLine(chart, line, kFaint);
-  for (const ChartLine& line : chart.lines) svg += OneLine(chart, line, ClassOf(line));
+  // The first of the legend on top.
+  for (size_t i = chart.lines.size(); i-- > 0;) {
+    svg += OneLine(chart, chart.lines[i], ClassOf(chart.lines[i]));
+  }
   return svg;
 }
 

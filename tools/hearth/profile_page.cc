@@ -112,7 +112,7 @@ LineChart HitChart(const ReplayFacts& replay) {
                   .y = PercentAxis("hit rate, distinct experts of a window")};
   constexpr std::array<std::pair<std::string_view, uint32_t>, 4> kColours = {
       {{"static", 3}, {"lru", 1}, {"two-scale", 0}, {"belady", 2}}};
-  constexpr uint32_t kOther = 4;
+  constexpr uint32_t kOther = 14;  // dashed: it may lie on another
   constexpr double kNamed = 0.40;
   for (const HitCurve& curve : replay.curves) {
     const auto colour = std::ranges::find(kColours, std::string_view(curve.policy),

@@ -33,7 +33,10 @@ code { font-size: 13px; overflow-wrap: anywhere; }
 .facts { display: flex; flex-wrap: wrap; gap: 12px; margin: 16px 0; padding: 0; list-style: none; }
 .facts li { flex: 1 1 200px; background: var(--box); border-radius: 6px; padding: 10px 14px; }
 .facts b { display: block; font-size: 22px; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 20px; }
+.pair {
+  display: grid; gap: 20px;
+  grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr));
+}
 figure { margin: 0; }
 .chart { width: 100%; height: auto; display: block; }
 .chart text { font-size: 12px; fill: var(--text); }
@@ -61,17 +64,29 @@ th, td { padding: 3px 10px; text-align: right; font-weight: normal; white-space:
 th:first-child { text-align: left; }
 thead th { color: var(--soft); border-bottom: 1px solid var(--grid); }
 tr.sum td, tr.sum th { border-top: 1px solid var(--grid); font-weight: 600; }
-.matrix td { padding: 3px 2px; min-width: 38px; font-size: 13px; text-align: center; background: rgba(var(--cell), var(--v)); }
-.matrix thead th { padding: 3px 2px; text-align: center; max-width: 48px; overflow: hidden; text-overflow: ellipsis; font-size: 13px; }
+.matrix td {
+  padding: 3px 2px; min-width: 38px; font-size: 13px; text-align: center;
+  background: rgba(var(--cell), var(--v));
+}
+.matrix thead th {
+  padding: 3px 2px; text-align: center; max-width: 48px; overflow: hidden;
+  text-overflow: ellipsis; font-size: 13px;
+}
 .controls { display: flex; flex-wrap: wrap; gap: 16px; margin: 8px 0; }
 #heat { display: block; max-width: 100%; }
 #tip {
   position: fixed; display: none; pointer-events: none; background: var(--text);
   color: var(--back); border-radius: 4px; padding: 4px 8px; font-size: 13px; z-index: 2;
 }
-.scale { display: flex; align-items: center; gap: 6px; margin: 6px 0; font-size: 12px; color: var(--soft); }
+.scale {
+  display: flex; align-items: center; gap: 6px; margin: 6px 0; font-size: 12px;
+  color: var(--soft);
+}
 .scale i { display: inline-block; width: 22px; height: 12px; }
-footer { margin-top: 40px; border-top: 1px solid var(--grid); padding-top: 8px; font-size: 13px; color: var(--soft); }
+footer {
+  margin-top: 40px; border-top: 1px solid var(--grid); padding-top: 8px; font-size: 13px;
+  color: var(--soft);
+}
 @media print {
   :root { color-scheme: light; }
   body { max-width: none; padding: 0; font-size: 11px; }
