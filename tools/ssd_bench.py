@@ -234,8 +234,8 @@ def print_table(result):
     for label, key, unit, form in rows:
         cells = (form.format(mode[key] / unit) for mode in result["modes"].values())
         print(f"| {label} | {' | '.join(cells)} |")
-    print(f"\nRAM budget decodes {result['ratio']:.2f} times as fast ({result['median_ratio']:.2f} by "
-          "the medians); logits are equal")
+    print(f"\nRAM budget decodes {result['ratio']:.2f} times as fast "
+          f"({result['median_ratio']:.2f} by the medians); logits are equal")
 
 
 def main():

@@ -11,7 +11,7 @@
 #include "pack/format/float_codes.h"
 #include "pack/reader/pack_geometry.h"
 #include "pack/synth/random_words.h"
-#include "runtime/base/check.h"
+#include "pack/synth/synthetic_texts.h"
 
 namespace hearth {
 namespace {
@@ -168,7 +168,7 @@ SyntheticTensor::SyntheticTensor(const ModelGeometry& geometry, const TensorInfo
   } else if (part == "lm_head") {
     // The logits of control tokens are zero: far from the best, so a text does not end by chance.
     row_factors_.assign(info.rows, 1.0f);
-    for (uint32_t i = 0; i < 5; ++i) {
+    for (uint32_t i = 0; i < kControlTokenCount; ++i) {
       const uint32_t row = static_cast<uint32_t>(geometry.ngram.eos_token) + i;
       if (row < info.rows) row_factors_[row] = 0;
     }
