@@ -74,7 +74,10 @@ class ResidencyPolicy {
 size_t HottestExperts(const ResidencyPolicy& policy, const PoolShape& shape,
                       std::span<ExpertKey> out);
 
-// "two-scale" (the default), "lru", "lfu", "decay", "static"; more in policy_table. NotFound lists
+// What is used where nobody chooses; POLICIES.md has the measurements.
+inline constexpr std::string_view kDefaultPolicy = "forecast";
+
+// "forecast", "two-scale", "lru", "lfu", "decay", "static"; more in policy_table. NotFound lists
 // the names, the nearest first.
 absl::StatusOr<std::unique_ptr<ResidencyPolicy>> CreatePolicy(std::string_view name,
                                                               const PoolShape& shape);
