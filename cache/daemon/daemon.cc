@@ -100,7 +100,9 @@ void Daemon::SaveState() {
 void Daemon::StartFilling() {
   filler_ = std::thread([this] {
     const absl::Status status = blocks_->Fill([](uint64_t, uint64_t) {});
-    if (!status.ok() && !absl::IsCancelled(status)) {
+    if (status.ok()) {
+      talk_(absl::StrCat(blocks_->stats().resident_count, " experts are in RAM"));
+    } else if (!absl::IsCancelled(status)) {
       talk_(absl::StrCat("filling RAM: ", status.message()));
     }
     // Engines find from now on what was read unasked.

@@ -1,8 +1,6 @@
 #include "cache/daemon/engine_session.h"
 
 #include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -23,11 +21,6 @@ WireCode CodeOf(const absl::Status& status) {
   }
 }
 
-// By number: the declaration in glibc 2.36 is not for C++. Linux 5.3; before, never readable.
-UniqueFd OpenProcess(pid_t pid) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
-
 }  // namespace
 
 EngineSession::EngineSession(PacketSocket socket, uint32_t number, PeerCredentials peer,
@@ -35,7 +28,7 @@ EngineSession::EngineSession(PacketSocket socket, uint32_t number, PeerCredentia
     : number_(number),
       peer_(peer),
       since_ns_(since_ns),
-      process_(OpenProcess(peer.pid)),
+      process_(socket.OpenPeerProcess()),
       socket_(std::move(socket)) {}
 
 absl::Status EngineSession::Welcome(const HelloMessage& hello, WelcomeMessage welcome,

@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +19,10 @@
 
 #include "cache/protocol/messages.h"
 #include "runtime/base/status.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // Linux 6.5; missing from the headers of glibc 2.36
+#endif
 
 namespace hearth {
 namespace {
@@ -161,6 +166,20 @@ absl::StatusOr<PeerCredentials> PacketSocket::Peer() const {
     return ErrnoStatus(errno, "SO_PEERCRED");
   }
   return PeerCredentials{.pid = peer.pid, .uid = peer.uid};
+}
+
+UniqueFd PacketSocket::OpenPeerProcess() const {
+  // Since Linux 6.5 the socket knows: no other process can have taken the number meanwhile, and it
+  // works for peers in other containers.
+  int process = -1;
+  socklen_t length = sizeof(process);
+  if (::getsockopt(fd_.get(), SOL_SOCKET, SO_PEERPIDFD, &process, &length) == 0) {
+    return UniqueFd(process);
+  }
+  const absl::StatusOr<PeerCredentials> peer = Peer();
+  if (!peer.ok() || peer->pid <= 0) return UniqueFd();
+  // By number: the declaration in glibc 2.36 is not for C++.
+  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer->pid, 0)));
 }
 
 absl::StatusOr<ListeningSocket> ListeningSocket::Listen(const std::string& path) {

@@ -58,6 +58,9 @@ class PacketSocket {
   // unless `fds` is given.
   absl::StatusOr<Received> Receive(PacketBuffer& into, std::vector<UniqueFd>* fds = nullptr);
   absl::StatusOr<PeerCredentials> Peer() const;
+  // A descriptor of the peer's process that is readable once it has ended; invalid when the system
+  // cannot make one (before Linux 5.3).
+  UniqueFd OpenPeerProcess() const;
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
   void Close() { fd_ = UniqueFd(); }

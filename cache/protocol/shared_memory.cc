@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "runtime/base/huge_pages.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 
@@ -25,6 +26,12 @@ absl::StatusOr<UniqueFd> OpenForReading(int fd, const std::string& name) {
   return read_only;
 }
 
+// Advice: shared memory comes in huge pages where the system's shmem_enabled is "advise" or more.
+void AskForHugePages(const FileMapping& mapping) {
+  if (mapping.data().size() < kHugePageBytes) return;
+  ::madvise(mapping.data().data(), mapping.data().size(), MADV_HUGEPAGE);
+}
+
 }  // namespace
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, uint64_t bytes,
@@ -36,6 +43,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(const std::string& name, uint6
   }
   absl::StatusOr<FileMapping> mapping = FileMapping::Map(fd.get(), bytes, MapAccess::kReadWrite);
   if (!mapping.ok()) return Annotate(mapping.status(), name);
+  AskForHugePages(*mapping);
   const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL |
                     (writing == SharedWriting::kNobody ? F_SEAL_FUTURE_WRITE : 0);
   if (::fcntl(fd.get(), F_ADD_SEALS, seals) != 0) {
@@ -64,6 +72,7 @@ absl::StatusOr<FileMapping> MapShared(int fd, uint64_t bytes, MapAccess access,
   }
   absl::StatusOr<FileMapping> mapping = FileMapping::Map(fd, bytes, access);
   if (!mapping.ok()) return Annotate(mapping.status(), what);
+  AskForHugePages(*mapping);
   return mapping;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -22,6 +23,7 @@
 #include "cache/store/pack_identity.h"
 #include "cache/store/ram_blocks.h"
 #include "pack/reader/pack.h"
+#include "runtime/base/control_groups.h"
 #include "runtime/base/file.h"
 #include "runtime/base/memory_limits.h"
 #include "runtime/base/replace_file.h"
@@ -150,6 +152,20 @@ absl::StatusOr<std::unique_ptr<Daemon>> MakeDaemon(const DaemonConfig& config, c
   return daemon;
 }
 
+// Streaming experts from 4 KiB pages costs walks of the page tables; shared memory has huge ones
+// only if the system is told to.
+void TellHugePages(const CommandIo& io) {
+  constexpr const char* kSetting = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  const absl::StatusOr<std::string> setting = ReadKernelFile(kSetting);
+  if (!setting.ok() ||
+      (!absl::StrContains(*setting, "[never]") && !absl::StrContains(*setting, "[deny]"))) {
+    return;
+  }
+  io.talk << "hearthd: the arena is in 4 KiB pages, which CPUs read more slowly; for huge ones, as "
+             "root, before the start: echo advise > "
+          << kSetting << std::endl;
+}
+
 void TellReady(const DaemonConfig& config, uint64_t arena_bytes, const CommandIo& io) {
   if (io.json) {
     io.results << Json{{"ready", config.socket}, {"arena_bytes", arena_bytes}}.dump() << std::endl;
@@ -193,6 +209,7 @@ absl::Status Serve(const DaemonConfig& config, const CommandIo& io, int stop_fd)
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Daemon> daemon,
                           MakeDaemon(config, pack, arena_bytes, io, talk));
   for (const std::string& note : daemon->blocks().notes()) talk(note);
+  TellHugePages(io);
   TellReady(config, arena_bytes, io);
   HEARTH_RETURN_IF_ERROR(daemon->Run(stop_fd));
   TellEnd(daemon->stats(), io);

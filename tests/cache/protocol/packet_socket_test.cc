@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -103,6 +104,10 @@ TEST(ListeningSocket, IsForItsUserOnlyAndGoesWithItsOwner) {
     ASSERT_TRUE(accepted.ok() && accepted->valid());
     EXPECT_EQ(accepted->Peer()->pid, ::getpid());
     EXPECT_EQ(accepted->Peer()->uid, ::geteuid());
+    const UniqueFd process = accepted->OpenPeerProcess();
+    ASSERT_TRUE(process.valid());
+    pollfd p{.fd = process.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&p, 1, 0), 0) << "this process lives";
   }
   EXPECT_FALSE(FileExists(path));
 }
