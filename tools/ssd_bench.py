@@ -1,7 +1,7 @@
 """RAM budget against page cache, on a pack that is larger than the memory that the run may take.
 
 usage: ssd_bench.py [--hearth BINARY] [--dir FOLDER] [--experts-bytes SIZE] [--budget PERCENT]
-                    [--limit SIZE] [--tokens N] [--rounds N] [--seed N] [--json]
+                    [--limit SIZE] [--tokens N] [--rounds N] [--seed N] [--prefix COMMAND] [--json]
   --hearth         the program; default build/release/tools/hearth/hearth
   --dir            where the pack is made, and kept; on the drive to be measured.
                    Default build/ssd_bench
@@ -12,6 +12,7 @@ usage: ssd_bench.py [--hearth BINARY] [--dir FOLDER] [--experts-bytes SIZE] [--b
   --rounds         of both modes, in turns. The best of each counts, as other work on the machine
                    only slows a round; the median is printed too. Default 3
   --seed           of the weights and of sampling; default 1
+  --prefix         what to start each run with, such as "chrt -f 10" on a busy machine
 
 Needs root: it makes a memory control group (version 1 or 2) of its own and removes it again. Both
 modes run under the same limit, from a cold page cache, after a prompt that fills it; their logits
@@ -24,6 +25,8 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
+import signal
 import statistics
 import subprocess
 import sys
@@ -58,6 +61,7 @@ def arguments():
     parser.add_argument("--tokens", type=int, default=160)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--prefix", type=shlex.split, default=[])
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -135,12 +139,17 @@ class Bench:
         """One run under the limit from a cold page cache: its JSON, faults and bytes read."""
         drop_pages(self.pack)
         with tempfile.TemporaryFile("w+") as results, tempfile.TemporaryFile("w+") as talk:
-            command = [self.options.hearth, "run", "--pack", str(self.pack), "--prompt",
-                       "x" * PROMPT_TOKENS, "--max-tokens", str(max_tokens), "--temperature", "1",
-                       "--seed", str(self.options.seed), "--json", *flags]
+            command = [*self.options.prefix, self.options.hearth, "run", "--pack", str(self.pack),
+                       "--prompt", "x" * PROMPT_TOKENS, "--max-tokens", str(max_tokens),
+                       "--temperature", "1", "--seed", str(self.options.seed), "--json", *flags]
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=results,
                                      stderr=talk, preexec_fn=self.group.join)
-            _, status, usage = os.wait4(child.pid, 0)
+            try:
+                _, status, usage = os.wait4(child.pid, 0)
+            except BaseException:  # interrupted: nothing stays behind
+                child.kill()
+                child.wait()
+                raise
             child.returncode = os.waitstatus_to_exitcode(status)
             results.seek(0)
             talk.seek(0)
@@ -240,6 +249,8 @@ def print_table(result):
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGINT, lambda number, _: sys.exit(128 + number))
     bench = Bench(options)
     bench.group = Group()
     try:
