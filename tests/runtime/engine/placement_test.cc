@@ -34,7 +34,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr uint32_t kVocab = 512;
-constexpr uint32_t kWindowCount = 12;
+constexpr uint32_t kWindowCount = 8;
 
 // Logits of everything that is computed: two prompt passes, then windows with drafts between them.
 std::vector<float> LogitsOf(ModelRunner& runner, uint64_t seed) {
@@ -69,8 +69,8 @@ std::vector<float> LogitsOf(ModelRunner& runner, uint64_t seed) {
       head(static_cast<uint32_t>(pairs.size()) - 1, 1);
       return runner.CommitDraft(*sequence);
     };
-    absl::Status status = pass(40, 40, Phase::kPrompt);
-    if (status.ok()) status = pass(13, 13, Phase::kPrompt);
+    absl::Status status = pass(26, 26, Phase::kPrompt);
+    if (status.ok()) status = pass(7, 7, Phase::kPrompt);
     for (uint32_t w = 0; w < kWindowCount && status.ok(); ++w) {
       const uint32_t rows = w % 4 + 1;
       status = pass(rows, 1 + static_cast<uint32_t>(prng.Below(rows)), Phase::kWindow);
@@ -137,7 +137,7 @@ std::vector<Placement> Placements(const std::string& dir) {
 
 RunnerSetup SetupOf(const ExpertOptions& experts, Arithmetic arithmetic) {
   return {.options = {.arithmetic = arithmetic,
-                      .limits = {.prompt_rows_max = 40, .window_rows_max = 4},
+                      .limits = {.prompt_rows_max = 32, .window_rows_max = 4},
                       .experts = experts}};
 }
 
