@@ -33,7 +33,7 @@ def main():
     parser.add_argument("text_dir", type=pathlib.Path)
     parser.add_argument("--slots", default="40%")
     parser.add_argument("--window", default=4, type=int)
-    parser.add_argument("--policy", default="two-scale")
+    parser.add_argument("--policy", default="forecast")
     args = parser.parse_args()
     texts = sorted(args.text_dir.glob("*.txt"))
     with tempfile.TemporaryDirectory() as temp:

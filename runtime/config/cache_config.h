@@ -26,7 +26,7 @@ constexpr std::array<EnumEntry<ReadMethod>, 3> EnumEntriesOf(ReadMethod) {
 struct CacheConfig {
   std::optional<uint64_t> vram_budget;
   std::string slots;  // "400" or "40%", read by ParseSlots
-  std::string policy = "two-scale";
+  std::string policy = "forecast";
   std::string pcie_share = "auto";           // or 0 to 1, read by ParsePcieShare
   uint64_t pcie_window_bytes_max = 256_MiB;  // 5 ms of a Gen5 x16 link
   std::optional<uint64_t> ram_budget;
@@ -42,7 +42,7 @@ struct CacheConfig {
     v("vram_budget", vram_budget, "the same as a size, spares included", {.metavar = "SIZE"});
     v("policy", policy, "which experts VRAM and RAM keep", {.metavar = "NAME"});
     v("profile", profile, "routing profile to start from", {.metavar = "FILE"});
-    v("pcie_share", pcie_share, "misses uploaded instead of computed by the CPU, 0 to 1",
+    v("pcie_share", pcie_share, "misses uploaded, not computed by the CPU, 0 to 1",
       {.metavar = "auto|N"});
     v("pcie_window_bytes_max", pcie_window_bytes_max, "uploads of one window, promotions too");
     v("ram_budget", ram_budget, "RAM for experts, the others stay on the drive",

@@ -19,7 +19,7 @@ struct DaemonConfig {
   std::string state;
   uint32_t save_seconds = 300;  // what a crash may cost; a state is 98 KiB for the full model
   std::string profile;
-  std::string policy = "two-scale";
+  std::string policy = "forecast";
   ReadMethod io = ReadMethod::kAuto;
 
   template <class Visitor>

@@ -95,7 +95,8 @@ absl::StatusOr<ExpertOptions> ExpertOptionsOf(const CacheConfig& config, const M
 
 absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
                                                 const ComputeConfig& compute,
-                                                const CacheConfig& cache, const CommandIo& io) {
+                                                const CacheConfig& cache, const CommandIo& io,
+                                                ReadRate read_rate) {
   const int64_t start_ns = io.clock.NowNs();
   ModelSession s;
   s.pack_dir = pack_dir;
@@ -110,6 +111,9 @@ absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
   HEARTH_ASSIGN_OR_RETURN(s.workers,
                           Workers::Start(compute.threads, compute.cpus, io.allowed_cpus));
   PrintWorkers(s.workers, io.talk);
+  if (read_rate == ReadRate::kMeasure) {
+    HEARTH_ASSIGN_OR_RETURN(s.read_rate, MeasureReadRate(*s.workers.team, io.clock));
+  }
   RunnerOptions options{.arithmetic = compute.arithmetic,
                         .limits = {.prompt_rows_max = compute.prompt_chunk_tokens},
                         .ngram_in_memory = compute.ngram_in_memory,

@@ -26,13 +26,17 @@ struct ModelSession {
   std::string pack_dir;
   std::string isa;
   MemoryPlan memory_plan;
+  double read_rate = 0;  // bytes per second, where asked for
   double load_sec = 0;
 
   // Says on io.talk which CPUs compute, what will be in memory before anything is loaded, and which
-  // fallbacks were taken.
+  // fallbacks were taken. The read rate is measured before anything is loaded: its 128 MiB are then
+  // gone before memory is tight.
+  enum class ReadRate : uint8_t { kSkip, kMeasure };
   static absl::StatusOr<ModelSession> Open(const std::string& pack_dir,
                                            const ComputeConfig& compute, const CacheConfig& cache,
-                                           const CommandIo& io);
+                                           const CommandIo& io,
+                                           ReadRate read_rate = ReadRate::kSkip);
   ~ModelSession();
   ModelSession(ModelSession&&) = default;
   ModelSession& operator=(ModelSession&&) = default;

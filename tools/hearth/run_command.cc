@@ -146,7 +146,8 @@ std::string Summary(const Generation& generation, const ModelSession& session, c
 
 absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
   HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
-                          ModelSession::Open(config.pack, config.compute, config.cache, io));
+                          ModelSession::Open(config.pack, config.compute, config.cache, io,
+                                             ModelSession::ReadRate::kMeasure));
   HEARTH_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(config, session));
   const ModelGeometry& geometry = session.runner->geometry();
   if (config.spec > 0 && !geometry.has_mtp) {
@@ -172,8 +173,7 @@ absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
     HEARTH_RETURN_IF_ERROR(generation->Step());
     take();
   }
-  HEARTH_ASSIGN_OR_RETURN(const double read_rate, MeasureReadRate(*session.workers.team, io.clock));
-  const Speed speed(generation->stats(), generation->output().size(), read_rate);
+  const Speed speed(generation->stats(), generation->output().size(), session.read_rate);
   if (io.json) {
     io.results
         << ResultJson(*generation, session, std::move(text), prompt, speed, config.stats).dump()

@@ -106,7 +106,7 @@ class Placement(unittest.TestCase):
         self.assertLessEqual(answer["ledger"]["pcie"]["distinct"] * slot_bytes, passes * 65536)
 
     def test_policies(self):
-        for policy in ("two-scale", "lru", "lfu", "decay", "static"):
+        for policy in ("forecast", "two-scale", "lru", "lfu", "decay", "static"):
             self.check("--slots", "30%", "--policy", policy)
 
     def test_ram_budgets(self):
