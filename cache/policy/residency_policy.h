@@ -77,9 +77,6 @@ size_t HottestExperts(const ResidencyPolicy& policy, const PoolShape& shape,
 // What is used where nobody chooses; POLICIES.md has the measurements.
 inline constexpr std::string_view kDefaultPolicy = "forecast";
 
-// The policy where nothing else is asked for; POLICIES.md says why.
-inline constexpr char kDefaultPolicy[] = "forecast";
-
 // "forecast", "two-scale", "lru", "lfu", "decay", "static"; more in policy_table. NotFound lists
 // the names, the nearest first.
 absl::StatusOr<std::unique_ptr<ResidencyPolicy>> CreatePolicy(std::string_view name,

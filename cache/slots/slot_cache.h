@@ -35,7 +35,7 @@ struct SlotCacheOptions {
   std::vector<uint64_t> blob_bytes = {};
   uint32_t expert_count = 0;  // per layer
   SlotBudget budget = {};
-  std::string policy = kDefaultPolicy;
+  std::string policy{kDefaultPolicy};
   // In place of `policy`: makes the policy of a pool that has slots.
   std::function<absl::StatusOr<std::unique_ptr<ResidencyPolicy>>(const PoolShape&)> make_policy =
       nullptr;

@@ -35,7 +35,7 @@ using BlockId = Id<struct BlockTag>;
 struct RamBlocksOptions {
   // Blocks of a class that no resident has, for reads; 0: an eighth of them, 2 to 96.
   uint64_t landing_count = 0;
-  std::string policy = kDefaultPolicy;
+  std::string policy{kDefaultPolicy};
   uint32_t blob_requests = 2;                // reads that one blob is split into, 1 to 4
   uint32_t blobs_in_flight_max = 8;          // 1 to 64
   int64_t read_timeout_ns = 30'000'000'000;  // a drive that does not answer is an error

@@ -19,7 +19,7 @@ enum class RamTier : uint8_t {
 
 struct ExpertOptions {
   SlotBudget slots;  // of the card, or of the host memory that plays one; all zero: none
-  std::string policy = kDefaultPolicy;
+  std::string policy{kDefaultPolicy};
   double pcie_share = -1;  // of the RAM misses, 0 to 1; negative: what costs least
   uint64_t pcie_window_bytes_max = uint64_t{256} << 20;
   RamTier ram = RamTier::kWhole;
