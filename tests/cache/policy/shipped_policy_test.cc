@@ -24,7 +24,8 @@ struct Rates {
 ReplayResult ReplayNamed(const TraceWindows& windows, const PolicyEntry& entry,
                          ReplayOptions options, uint32_t swaps_per_layer_max) {
   options.swaps_per_layer_max = swaps_per_layer_max;
-  return Replay(windows, [&](const PoolShape& shape) { return MakePolicy(entry, shape); }, options);
+  const auto make = [&](const PoolShape& shape) { return MakePolicy(entry, shape); };
+  return Replay(windows, make, options);
 }
 
 Rates Measure(const RouteTrace& trace, uint32_t rows, double share, bool pooled) {

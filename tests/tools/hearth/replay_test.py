@@ -1,5 +1,5 @@
-"""hearth replay and tools/routes_to_trace.py: made-up traces, every way to be refused, and the default
-policy on the learned routes of ../shared/replay where they are at hand.
+"""hearth replay and tools/routes_to_trace.py: made-up traces, every way to be refused, and the
+default policy on the learned routes of ../shared/replay where they are at hand.
 
 usage: replay_test.py HEARTH_BINARY SOURCE_DIR
 """
@@ -71,7 +71,8 @@ class Replay(unittest.TestCase):
         self.assertEqual(table.returncode, OK, table.stderr)
         rows = list(csv.DictReader(io.StringIO(replay(*flags, "--csv").stdout)))
         results = replay_rows(*flags)
-        self.assertEqual([r["policy"] for r in rows], ["belady", "static-oracle", "lru", "static"] * 2)
+        self.assertEqual([r["policy"] for r in rows],
+                         ["belady", "static-oracle", "lru", "static"] * 2)
         self.assertEqual([r["policy"] for r in results], [r["policy"] for r in rows])
         for row, result in zip(rows, results):
             self.assertAlmostEqual(float(row["hit_rate"]), result["hit_rate"], 5)
@@ -134,7 +135,8 @@ class Replay(unittest.TestCase):
 
     def test_files_that_are_no_routes_are_refused(self):
         (self.folder / "x.npz").write_bytes(b"no zip")
-        done = run(sys.executable, IMPORTER, "--out", self.folder / "x.trace", self.folder / "x.npz")
+        out = self.folder / "x.trace"
+        done = run(sys.executable, IMPORTER, "--out", out, self.folder / "x.npz")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("routes_to_trace.py: ", done.stderr)
         write_npz(self.folder / "a.npz", 10, 1, 2, 10)
