@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -43,7 +44,7 @@ class IndexSet {
 
   uint64_t Largest() const {  // of at least one
     uint64_t index = 0;
-    for (size_t i = levels_.size(); i-- > 0;) {
+    for (std::size_t i = levels_.size(); i-- > 0;) {
       index = index * 64 + 63 - static_cast<uint64_t>(std::countl_zero(levels_[i][index]));
     }
     return index;

@@ -21,9 +21,10 @@ struct RandomTraceShape {
 // Each token keeps some of the experts of the one before, and low ids are the more frequent.
 inline RouteTrace MakeRandomTrace(const RandomTraceShape& shape, uint64_t seed) {
   Prng prng(seed);
-  RouteTrace trace{.identity = {.layer_count = shape.layers,
-                                .expert_count = shape.experts,
-                                .ranks = shape.ranks}};
+  RouteTrace trace;
+  trace.identity.layer_count = shape.layers;
+  trace.identity.expert_count = shape.experts;
+  trace.identity.ranks = shape.ranks;
   std::vector<std::vector<uint16_t>> last(shape.layers);
   for (uint64_t t = 0; t < shape.tokens; ++t) {
     if (t % shape.text_tokens == 0) trace.text_begins.push_back(t);
