@@ -20,6 +20,7 @@
 #include "cache/store/expert_store.h"
 #include "runtime/base/check.h"
 #include "runtime/base/prng.h"
+#include "tests/support/yield_for.h"
 
 namespace hearth {
 
@@ -180,7 +181,7 @@ class StagedStore final : public ExpertStore {
       asks_.pop_back();
       const uint64_t delay_us = prng_.Below(uint64_t{options_.delay_us_max} + 1);
       lock.unlock();
-      if (delay_us > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+      if (delay_us > 0) YieldFor(static_cast<int64_t>(delay_us));
       if (before_arrival) before_arrival(ask.key);
       ask.sink->OnArrival(ask.index, Read(ask.key));
       lock.lock();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "runtime/base/prng.h"
 #include "runtime/base/worker_team.h"
 #include "tests/support/allocation_count.h"
+#include "tests/support/yield_for.h"
 
 namespace hearth {
 namespace {
@@ -301,7 +301,7 @@ TEST_P(ExpertFlowLate, RunsEveryBandOfWhatComesOnceAndNothingOfWhatDoesNot) {
     } else if (c.timing == Timing::kFromAnotherThread) {
       drive = std::thread([&, delay_us = prng.Below(200)] {
         for (const uint32_t job : layer.order) {
-          if (delay_us % 3 != 0) std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+          if (delay_us % 3 != 0) YieldFor(static_cast<int64_t>(delay_us));
           run.Arrive(flow, job);
         }
       });

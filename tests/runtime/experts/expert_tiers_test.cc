@@ -8,10 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "runtime/base/prng.h"
@@ -20,6 +18,7 @@
 #include "tests/support/staged_store.h"
 #include "tests/support/store_pool.h"
 #include "tests/support/tiny_arena.h"
+#include "tests/support/yield_for.h"
 
 namespace hearth {
 namespace {
@@ -320,7 +319,7 @@ class Rig {
   void DelayCopy() {  // on the copy thread
     if (options_.copy_delay_us_max == 0) return;
     const uint64_t delay_us = SplitMix64(copy_count_++) % options_.copy_delay_us_max;
-    std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
+    YieldFor(static_cast<int64_t>(delay_us));
   }
 
   const RigOptions options_;

@@ -7,12 +7,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "tests/support/allocation_count.h"
+#include "tests/support/yield_for.h"
 
 namespace hearth {
 namespace {
@@ -98,7 +97,7 @@ TEST(HostSlots, UploadsBeyondTheQueueWaitAndEndInTheirOrder) {
   std::atomic<uint32_t> hook_count{0};
   const auto slots = MakeSlots({.uploads_max = 2, .before_copy = [&] {
                                   if (hook_count++ % 5 == 0) {
-                                    std::this_thread::sleep_for(std::chrono::microseconds(300));
+                                    YieldFor(300);
                                   }
                                 }});
   Heard heard;
@@ -122,7 +121,7 @@ TEST(HostSlots, NothingIsCopiedBeforeTheHookReturns) {
   const auto source = Pattern(512, 3);
   const SlotRef ref{.pool = 0, .slot = SlotId(1)};
   slots->Upload(ref, source, heard, 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  YieldFor(5000);
   EXPECT_EQ(heard.count(), 0u);
   EXPECT_THAT(slots->HostView(ref), Each(std::byte{0}));
   open = true;
@@ -134,8 +133,7 @@ TEST(HostSlots, NothingIsCopiedBeforeTheHookReturns) {
 TEST(HostSlots, EveryUploadIsHeardOfBeforeTheDeviceIsGone) {
   Heard heard;
   const auto source = Pattern(512, 3);
-  auto slots = MakeSlots(
-      {.before_copy = [] { std::this_thread::sleep_for(std::chrono::microseconds(200)); }});
+  auto slots = MakeSlots({.before_copy = [] { YieldFor(200); }});
   for (uint32_t i = 0; i < 7; ++i) slots->Upload({.pool = 0, .slot = SlotId(i)}, source, heard, i);
   slots.reset();
   EXPECT_EQ(heard.count(), 7u);

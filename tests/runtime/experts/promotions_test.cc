@@ -7,9 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "runtime/base/prng.h"
@@ -17,6 +15,7 @@
 #include "tests/support/allocation_count.h"
 #include "tests/support/staged_store.h"
 #include "tests/support/tiny_arena.h"
+#include "tests/support/yield_for.h"
 
 namespace hearth {
 namespace {
@@ -295,9 +294,7 @@ TEST_F(PromotionsTest, DrainAndDestructionWaitForCopiesUnderWay) {
   for (const bool drain : {true, false}) {
     const auto slots = arena_->MakeSlots({.slot_count = 8}, 8, "lru");
     StagedStore store(arena_->store(), {.late = false, .takes_exchange = true});
-    auto device = HostSlots::Create(slots->pools(), {.before_copy = [] {
-                                      std::this_thread::sleep_for(std::chrono::microseconds(300));
-                                    }});
+    auto device = HostSlots::Create(slots->pools(), {.before_copy = [] { YieldFor(300); }});
     ASSERT_TRUE(device.ok()) << device.status();
     auto promotions = std::make_unique<Promotions>(
         Promotions::Deps{.slots = *slots, .device = **device, .store = store}, 8);
