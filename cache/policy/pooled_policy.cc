@@ -361,7 +361,7 @@ void PooledPolicy::Seed(LayerId layer, std::span<const float> sightings) {
 
 float PooledPolicy::Heat(ExpertKey key) const {
   const Position p = Locate(key);
-  return p.row == kNone ? 0 : ScoreOf(p);
+  return p.row == kNone ? 0 : std::max(ScoreOf(p), 0.0f);
 }
 
 void PooledPolicy::Resize(uint32_t slot_count) {

@@ -59,7 +59,7 @@ class ResidencyPolicy {
 
   // Adds to the heat of a layer's experts: (expert_count) sightings, from a profile or saved state.
   virtual void Seed(LayerId layer, std::span<const float> sightings) = 0;
-  // Larger is hotter; comparable between the layers of a pool, at one time.
+  // Larger is hotter, 0 the least; comparable between the layers of a pool, at one time.
   virtual float Heat(ExpertKey key) const = 0;
   // A smaller or larger pool from now on. Residents beyond it are the caller's to Remove(), coldest
   // first; nothing is proposed while there are any.

@@ -43,7 +43,7 @@ struct ReplayConfig {
     v("window", window, "tokens per window, 1 to 8", {.metavar = "N,..."});
     v("per_layer", per_layer, "each layer has slots of its own, instead of one pool");
     v("warm_up", warm_up, "share of the windows not counted", {.minimum = 0, .maximum = 0.95});
-    v("seed_share", seed_share, "fill every policy with the hottest of the first windows",
+    v("seed_share", seed_share, "start from the hottest of the first windows",
       {.minimum = 0, .maximum = 0.95});
     v("swaps_per_layer_max", swaps_per_layer_max, "of a window, 0 = every miss; else the policy's",
       {.metavar = "N"});
