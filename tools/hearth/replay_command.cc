@@ -231,8 +231,8 @@ Command ReplayCommand() {
       {.name = "replay",
        .summary = "what a cache policy would have made of a trace",
        .notes = absl::StrCat("Policies: ", absl::StrJoin(PolicyNames(), ", "),
-                             ".\nAlways beside them: belady and static-oracle, which know the "
-                             "trace. Gap closed: between LRU and Belady.")},
+                             ".\nBeside them: belady and static-oracle, which know the trace. "
+                             "Gap closed: from LRU to Belady.")},
       Run);
 }
 
