@@ -189,7 +189,7 @@ class ObjectReader {
     }
   }
   template <class T>
-    requires std::is_enum_v<T>
+  requires std::is_enum_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     std::string name;
     Convert(value, where, name);
@@ -201,14 +201,14 @@ class ObjectReader {
     out = static_cast<T>(it - names.begin());
   }
   template <class T>
-    requires std::is_class_v<T>
+  requires std::is_class_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     ObjectReader reader(value, where, status_);
     VisitFields(reader, out);
     reader.Finish();
   }
   template <class T>
-    requires std::is_floating_point_v<T>
+  requires std::is_floating_point_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     if (!value.is_number()) return Complain(absl::StrCat(where, ": a number is expected"));
     const double number = value.get<double>();
@@ -218,7 +218,7 @@ class ObjectReader {
     out = static_cast<T>(number);
   }
   template <class T>
-    requires std::is_integral_v<T>
+  requires std::is_integral_v<T>
   void Convert(const Json& value, const std::string& where, T& out) {
     const bool fits = value.is_number_unsigned()
                           ? std::in_range<T>(value.get<uint64_t>())

@@ -92,8 +92,8 @@ Field MakeChoiceField(std::string_view name, std::vector<std::string_view> choic
                       std::string_view help);
 
 template <class E>
-  requires std::is_enum_v<E>
-Field MakeField(std::string_view name, E& value, std::string_view help, const FieldHints&) {
+requires std::is_enum_v<E> Field MakeField(std::string_view name, E& value, std::string_view help,
+                                           const FieldHints&) {
   std::vector<std::string_view> choices;
   for (const auto& entry : EnumEntriesOf(E{})) choices.push_back(entry.name);
   const auto set = [&value](size_t index) { value = EnumEntriesOf(E{})[index].value; };

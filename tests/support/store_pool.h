@@ -54,7 +54,8 @@ class StorePool {
       const auto stored = [&](size_t i) -> absl::StatusOr<const std::byte*> {
         return leases_[i].bytes().data();
       };
-      status = pool_->Decode(layer, plan, stored, [](size_t) {}, weights_);
+      status = pool_->Decode(
+          layer, plan, stored, [](size_t) {}, weights_);
     }
     if (status.ok()) {
       pool_->Begin(layer, plan, input, weights_, output, nullptr);

@@ -199,7 +199,7 @@ LineChart DistinctChart(const ProfileFacts& facts) {
   for (uint32_t w = 1; w <= kFactWindowMax; ++w) chart.x.ticks.push_back(w);
   const struct {
     const char* label;
-    double DistinctFacts::* value;
+    double DistinctFacts::*value;
     uint32_t colour;
     bool reference;
   } lines[] = {{"if even and independent", &DistinctFacts::if_even, 0, true},
