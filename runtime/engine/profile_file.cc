@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "cache/policy/profile_seed.h"
 #include "runtime/base/file.h"
 #include "runtime/base/replace_file.h"
 #include "runtime/base/status.h"
@@ -30,20 +31,15 @@ absl::Status WriteProfile(const std::string& path, const RoutingProfile& profile
   return ReplaceFile(path, profile.ToJson());
 }
 
-std::vector<std::vector<float>> SightingsOf(const RoutingProfile& profile, double scale) {
+std::vector<std::vector<float>> SightingsOf(const RoutingProfile& profile) {
   const RoutingIdentity& id = profile.identity;
   const std::vector<uint64_t> counts = profile.Counts();
-  std::vector<std::vector<float>> sightings(id.all_layer_count(),
-                                            std::vector<float>(id.expert_count));
+  std::vector<std::vector<float>> sightings;
   for (uint32_t layer = 0; layer < id.all_layer_count(); ++layer) {
     const std::span<const uint64_t> row =
         std::span(counts).subspan(size_t{layer} * id.expert_count, id.expert_count);
-    const auto rows =
-        static_cast<double>(std::accumulate(row.begin(), row.end(), uint64_t{0})) / id.ranks;
-    if (rows == 0) continue;
-    for (uint32_t e = 0; e < id.expert_count; ++e) {
-      sightings[layer][e] = static_cast<float>(scale * static_cast<double>(row[e]) / rows);
-    }
+    const uint64_t entries = std::accumulate(row.begin(), row.end(), uint64_t{0});
+    sightings.push_back(ProfileSightings(row, entries / id.ranks));
   }
   return sightings;
 }

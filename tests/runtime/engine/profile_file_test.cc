@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "cache/policy/profile_seed.h"
 #include "runtime/base/file.h"
 #include "runtime/base/replace_file.h"
 #include "tests/support/safetensors_fixture.h"
@@ -81,10 +82,11 @@ TEST(ProfileFile, IdentityIsTheSourcesNotThePacks) {
   EXPECT_EQ(IdentityOf(manifest), id);
 }
 
-TEST(ProfileFile, SightingsAreScaleTimesTheChanceOfAToken) {
-  const std::vector<std::vector<float>> seeds = SightingsOf(Example(), 10);
+TEST(ProfileFile, SightingsFollowTheChanceThatATokenChoosesTheExpert) {
+  const std::vector<std::vector<float>> seeds = SightingsOf(Example());
   ASSERT_EQ(seeds.size(), 2u);
-  EXPECT_THAT(seeds[0], ElementsAre(10.0f, 5.0f, 2.5f, 2.5f));
+  EXPECT_THAT(seeds[0], ElementsAre(kProfileSightings, kProfileSightings / 2, kProfileSightings / 4,
+                                    kProfileSightings / 4));
   EXPECT_THAT(seeds[1], ElementsAre(0, 0, 0, 0)) << "a layer without counts";
 }
 
