@@ -218,9 +218,11 @@ TEST(BuildSynthetic, MemoryDoesNotFollowTheSizeOfThePack) {
   const auto report = BuildSyntheticPack(options, nullptr);
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_GT(report->pack_bytes, 200_MiB);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  EXPECT_LT(PeakBytes() - before, 64_MiB);
+  const uint64_t growth = PeakBytes() - before;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep memory of their own: grew by " << growth;
 #endif
+  EXPECT_LT(growth, 64_MiB);
 }
 
 }  // namespace
