@@ -63,7 +63,8 @@ struct ControlBuffer {
 
 int PollTimeoutMs(int64_t deadline_ns, int64_t now_ns) {
   const int64_t left_ns = std::max<int64_t>(deadline_ns - now_ns, 0);
-  return static_cast<int>(std::min<int64_t>((left_ns + 999'999) / 1'000'000, INT_MAX));
+  const int64_t left_ms = left_ns / 1'000'000 + (left_ns % 1'000'000 != 0 ? 1 : 0);
+  return static_cast<int>(std::min<int64_t>(left_ms, INT_MAX));
 }
 
 absl::StatusOr<PacketSocket> PacketSocket::Connect(const std::string& path, int64_t wait_ns,
