@@ -45,6 +45,12 @@ struct CommandText {
   std::string name;     // "run"; two words where a group has several: "pack build"
   std::string summary;  // one line of at most 60 columns, for the list of commands
   std::string notes;    // lines under the flags in --help, each at most 100 columns; may be empty
+  std::string program = "hearth";  // empty: the command is a program of its own
+
+  // What one types: "hearth pack build".
+  std::string Title() const { return program.empty() ? name : program + " " + name; }
+  // Stands before messages.
+  const std::string& ProgramName() const { return program.empty() ? name : program; }
 };
 
 struct Command {

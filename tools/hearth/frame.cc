@@ -35,8 +35,11 @@ struct FrameFlags {
   }
 };
 
-ExitCode Fail(const CommandIo& io, std::string_view message, ExitCode code) {
-  io.talk << "hearth: " << absl::StrReplaceAll(ToAbsl(message), {{"\n", " "}}) << std::endl;
+constexpr std::string_view kHearth = "hearth";
+
+ExitCode Fail(const CommandIo& io, std::string_view message, ExitCode code,
+              std::string_view program = kHearth) {
+  io.talk << program << ": " << absl::StrReplaceAll(ToAbsl(message), {{"\n", " "}}) << std::endl;
   return code;
 }
 
@@ -116,9 +119,9 @@ ExitCode RunCommand(const Command& command, std::span<const std::string> args,
   }
   const auto usage = [&](const absl::Status& status) {
     return Fail(io,
-                absl::StrCat(InFlagWords(status, fields).message(), " (see `hearth ",
-                             command.text.name, " --help`)"),
-                ExitCode::kUsage);
+                absl::StrCat(InFlagWords(status, fields).message(), " (see `", command.text.Title(),
+                             " --help`)"),
+                ExitCode::kUsage, command.text.ProgramName());
   };
   const absl::StatusOr<GivenFields> given = ParseFlags(args, fields);
   if (!given.ok()) return usage(given.status());
@@ -136,7 +139,23 @@ ExitCode RunCommand(const Command& command, std::span<const std::string> args,
   const absl::Status status = invocation->Run(command_io);
   if (status.ok()) return ExitCode::kOk;
   io.results.flush();
-  return Fail(io, ToStd(status.message()), ExitCodeFor(status));
+  return Fail(io, ToStd(status.message()), ExitCodeFor(status), command.text.ProgramName());
+}
+
+void PrintVersion(std::string_view program, const CommandIo& io) {
+  io.results << program << " " << kVersion << "\n";
+}
+
+// What `run` returns, or what an exception that came through it comes to.
+template <class Run>
+ExitCode Guarded(const CommandIo& io, std::string_view program, Run&& run) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return Fail(io, "not enough memory", ExitCode::kResources, program);
+  } catch (const std::exception& error) {  // a library's, that its wrapper let through
+    return Fail(io, error.what(), ExitCode::kFailure, program);
+  }
 }
 
 ExitCode Dispatch(std::span<const std::string> args, std::span<const Command> commands,
@@ -151,7 +170,7 @@ ExitCode Dispatch(std::span<const std::string> args, std::span<const Command> co
   }
   if (args[0] == "--version" && (args.size() == 1 || (args.size() == 2 && args[1] == "--json"))) {
     if (args.size() == 1) {
-      io.results << "hearth " << kVersion << "\n";
+      PrintVersion(kHearth, io);
     } else {
       io.results << nlohmann::json{{"version", kVersion}}.dump() << "\n";
     }
@@ -177,13 +196,17 @@ ExitCode Dispatch(std::span<const std::string> args, std::span<const Command> co
 
 ExitCode RunHearth(std::span<const std::string> args, std::span<const Command> commands,
                    const CommandIo& io) {
-  try {
-    return Flushed(io, Dispatch(args, commands, io));
-  } catch (const std::bad_alloc&) {
-    return Fail(io, "not enough memory", ExitCode::kResources);
-  } catch (const std::exception& error) {  // a library's, that its wrapper let through
-    return Fail(io, error.what(), ExitCode::kFailure);
-  }
+  return Guarded(io, kHearth, [&] { return Flushed(io, Dispatch(args, commands, io)); });
+}
+
+ExitCode RunProgram(std::span<const std::string> args, const Command& command,
+                    const CommandIo& io) {
+  const std::string& program = command.text.ProgramName();
+  return Guarded(io, program, [&] {
+    if (args.size() != 1 || args[0] != "--version") return RunCommand(command, args, io);
+    PrintVersion(program, io);
+    return ExitCode::kOk;
+  });
 }
 
 }  // namespace hearth::cli

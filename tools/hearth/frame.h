@@ -1,4 +1,4 @@
-// The frame of `hearth`: finds the subcommand, parses its flags, answers --help, --version and
+// The frame of a program: finds the subcommand, parses its flags, answers --help, --version and
 // --print-config, runs it, and turns what went wrong into one line and an exit code.
 #pragma once
 
@@ -14,5 +14,8 @@ namespace hearth::cli {
 // flags.
 ExitCode RunHearth(std::span<const std::string> args, std::span<const Command> commands,
                    const CommandIo& io);
+
+// The same for a command that is a program of its own.
+ExitCode RunProgram(std::span<const std::string> args, const Command& command, const CommandIo& io);
 
 }  // namespace hearth::cli

@@ -84,7 +84,7 @@ std::string CommandHelp(const CommandText& text, std::span<const Field> fields,
   for (const Field& field : fields) {
     if (shown(field)) width = std::max(width, FlagColumn(field).size());
   }
-  std::string help = absl::StrCat("hearth ", text.name, ": ", text.summary, "\n");
+  std::string help = absl::StrCat(text.Title(), ": ", text.summary, "\n");
   for (const Field& field : fields) {
     if (!shown(field)) continue;
     absl::StrAppendFormat(&help, "%-*s  %s%s\n", static_cast<int>(width), FlagColumn(field),

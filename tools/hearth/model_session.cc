@@ -15,6 +15,7 @@
 #include "runtime/base/units.h"
 #include "runtime/engine/profile_file.h"
 #include "runtime/model/chat/chat_template.h"
+#include "tools/hearth/io_choice.h"
 #include "tools/hearth/progress.h"
 
 namespace hearth::cli {
@@ -83,9 +84,7 @@ absl::StatusOr<ExpertOptions> ExpertOptionsOf(const CacheConfig& config, const M
                                        : RamTier::kWhole;
   options.ram_budget_bytes = config.ram_budget.value_or(0);
   options.daemon_socket = config.daemon;
-  options.io = config.io == ReadMethod::kUring   ? IoChoice::kUring
-               : config.io == ReadMethod::kPread ? IoChoice::kPread
-                                                 : IoChoice::kAuto;
+  options.io = IoChoiceOf(config.io);
   if (config.profile.empty()) return options;
   HEARTH_ASSIGN_OR_RETURN(const RoutingProfile profile, ReadProfile(config.profile));
   HEARTH_RETURN_IF_ERROR(profile.CheckIdentity(IdentityOf(manifest), config.profile));

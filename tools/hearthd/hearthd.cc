@@ -1,7 +1,6 @@
 #include "tools/hearthd/hearthd.h"
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -11,11 +10,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
 
 #include "cache/daemon/daemon.h"
 #include "cache/io/open_reader.h"
-#include "cache/policy/profile_seed.h"
 #include "cache/policy/residency_policy.h"
 #include "cache/policy/routing_profile.h"
 #include "cache/store/block_layout.h"
@@ -30,71 +27,26 @@
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 #include "runtime/config/daemon_config.h"
+#include "runtime/engine/profile_file.h"
 #include "tools/hearth/flag_parser.h"
-#include "tools/hearth/help_text.h"
+#include "tools/hearth/frame.h"
+#include "tools/hearth/io_choice.h"
 
 namespace hearth::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kProfileBytesMax = 64_MiB;
 constexpr std::string_view kNotes =
     "Serves until SIGTERM or SIGINT. The socket's file has mode 0600: for this user and root "
     "only.\n";
 
-// The flags that hearth's commands have too.
-struct FrameFlags {
-  bool json = false;
-  bool print_config = false;
-  bool help = false;
-  template <class Visitor>
-  void Visit(Visitor&& v) {
-    v("json", json, "results as JSON objects, one a line");
-    v("print_config", print_config, "print what the flags come to, and stop");
-    v("help", help, "print this, and stop");
-  }
-};
-
-ExitCode Fail(const CommandIo& io, std::string_view message, ExitCode code) {
-  io.talk << "hearthd: " << absl::StrReplaceAll(ToAbsl(message), {{"\n", " "}}) << std::endl;
-  return code;
-}
-
-IoChoice ChoiceOf(ReadMethod method) {
-  switch (method) {
-    case ReadMethod::kUring:
-      return IoChoice::kUring;
-    case ReadMethod::kPread:
-      return IoChoice::kPread;
-    case ReadMethod::kAuto:
-      break;
-  }
-  return IoChoice::kAuto;
-}
-
-RoutingIdentity RoutingIdentityOf(const Manifest& manifest) {
-  const ModelGeometry& g = manifest.geometry;
-  return {.model_xxh3_128 = manifest.source_xxh3_128,
-          .tokenizer_xxh3_128 = manifest.tokenizer_xxh3_128,
-          .layer_count = g.layer_count(),
-          .has_mtp = g.has_mtp,
-          .expert_count = g.moe.expert_count,
-          .ranks = g.moe.experts_per_token};
-}
-
 absl::Status SeedFrom(const std::string& path, const Pack& pack, RamBlocks& blocks) {
   if (path.empty()) return absl::OkStatus();
-  HEARTH_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kProfileBytesMax));
-  HEARTH_ASSIGN_OR_RETURN(const RoutingProfile profile, RoutingProfile::FromJson(text, path));
-  HEARTH_RETURN_IF_ERROR(profile.CheckIdentity(RoutingIdentityOf(pack.manifest), path));
-  const std::vector<uint64_t> counts = profile.Counts();
-  const uint32_t experts = pack.experts.expert_count();
-  for (uint32_t l = 0; l < pack.experts.layer_count(); ++l) {
-    blocks.Seed(LayerId(l),
-                ProfileSightings(std::span(counts).subspan(size_t{l} * experts, experts),
-                                 profile.token_count()));
-  }
+  HEARTH_ASSIGN_OR_RETURN(const RoutingProfile profile, ReadProfile(path));
+  HEARTH_RETURN_IF_ERROR(profile.CheckIdentity(IdentityOf(pack.manifest), path));
+  const std::vector<std::vector<float>> seeds = SightingsOf(profile);
+  for (uint32_t l = 0; l < seeds.size(); ++l) blocks.Seed(LayerId(l), seeds[l]);
   return absl::OkStatus();
 }
 
@@ -136,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> MakeDaemon(const DaemonConfig& config, c
     RamBlocksOptions blocks;
     blocks.policy = config.policy;
     const std::string path = pack.experts.file().path();
-    ReaderOptions reading{.choice = ChoiceOf(config.io),
+    ReaderOptions reading{.choice = IoChoiceOf(config.io),
                           .in_flight_max = blocks.blobs_in_flight_max * blocks.blob_requests,
                           .buffers = arena,
                           .clock = io.clock};
@@ -216,60 +168,37 @@ absl::Status Serve(const DaemonConfig& config, const CommandIo& io, int stop_fd)
   return absl::OkStatus();
 }
 
-std::string HelpOf(std::span<const Field> fields) {
-  const CommandText text{.name = "hearthd",
-                         .summary = "keeps a pack's experts in RAM for any number of engines",
-                         .notes = std::string(kNotes)};
-  constexpr std::string_view kPrefix = "hearth ";  // of a command of hearth, which this is not
-  return CommandHelp(text, fields, {}).substr(kPrefix.size());
-}
+// The daemon as a command, so that flags, help and errors are those of `hearth`.
+class ServeInvocation final : public Invocation {
+ public:
+  explicit ServeInvocation(int stop_fd) : stop_fd_(stop_fd) {}
+  std::vector<Field> Fields() override { return FieldsOf(config_); }
+  absl::Status Validate(const GivenFields& given) const override {
+    HEARTH_RETURN_IF_ERROR(config_.Validate(given));
+    const std::vector<std::string> policies = PolicyNames();
+    if (std::ranges::find(policies, config_.policy) != policies.end()) return absl::OkStatus();
+    return Annotate(CreatePolicy(config_.policy, {}).status(), "policy");
+  }
+  absl::Status Run(const CommandIo& io) const override {
+    DaemonConfig config = config_;
+    return InFlagWords(Serve(config, io, stop_fd_), FieldsOf(config));
+  }
 
-ExitCode Dispatch(std::span<const std::string> args, const CommandIo& io, int stop_fd) {
-  DaemonConfig config;
-  const std::vector<Field> own_fields = FieldsOf(config);
-  if (std::ranges::find(args, "--help") != args.end()) {
-    io.results << HelpOf(own_fields) << std::flush;
-    return ExitCode::kOk;
-  }
-  if (args.size() == 1 && args[0] == "--version") {
-    io.results << "hearthd " << HEARTH_VERSION << std::endl;
-    return ExitCode::kOk;
-  }
-  FrameFlags flags;
-  std::vector<Field> fields = own_fields;
-  flags.Visit(FieldCollector{fields});
-  const auto usage = [&](const absl::Status& status) {
-    return Fail(io, absl::StrCat(InFlagWords(status, fields).message(), " (see `hearthd --help`)"),
-                ExitCode::kUsage);
-  };
-  const absl::StatusOr<GivenFields> given = ParseFlags(args, fields);
-  if (!given.ok()) return usage(given.status());
-  if (flags.print_config) {
-    io.results << PrintFields(own_fields) << std::flush;
-    return ExitCode::kOk;
-  }
-  if (const absl::Status status = config.Validate(*given); !status.ok()) return usage(status);
-  const std::vector<std::string> policies = PolicyNames();
-  if (std::ranges::find(policies, config.policy) == policies.end()) {
-    return usage(Annotate(CreatePolicy(config.policy, {}).status(), "policy"));
-  }
-  const CommandIo serve_io{
-      .results = io.results, .talk = io.talk, .clock = io.clock, .json = flags.json};
-  const absl::Status status = Serve(config, serve_io, stop_fd);
-  if (status.ok()) return ExitCode::kOk;
-  return Fail(io, ToStd(InFlagWords(status, fields).message()), ExitCodeFor(status));
-}
+ private:
+  const int stop_fd_;
+  DaemonConfig config_;
+};
 
 }  // namespace
 
 ExitCode RunHearthd(std::span<const std::string> args, const CommandIo& io, int stop_fd) {
-  try {
-    return Dispatch(args, io, stop_fd);
-  } catch (const std::bad_alloc&) {
-    return Fail(io, "not enough memory", ExitCode::kResources);
-  } catch (const std::exception& error) {  // a library's, that its wrapper let through
-    return Fail(io, error.what(), ExitCode::kFailure);
-  }
+  const Command command{
+      .text = {.name = "hearthd",
+               .summary = "keeps a pack's experts in RAM for any number of engines",
+               .notes = std::string(kNotes),
+               .program = ""},
+      .make = [stop_fd] { return std::make_unique<ServeInvocation>(stop_fd); }};
+  return RunProgram(args, command, io);
 }
 
 }  // namespace hearth::cli
