@@ -332,6 +332,7 @@ size_t SlotCache::ProposeFill(std::span<Swap> out) const {
     for (size_t p = 0; p < pools_.size(); ++p) {
       const Pool& pool = *pools_[p];
       if (pool.policy == nullptr || pool.expected_count() >= pool.slot_count) continue;
+      if (count == out.size()) return count;
       std::vector<Candidate> candidates = FillCandidates(pool);
       std::erase_if(candidates, [cold](const Candidate& c) { return cold == (c.heat > 0); });
       size_t room = std::min(pool.slot_count - pool.expected_count(), pool.table.available_count());

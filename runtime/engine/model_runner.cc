@@ -8,6 +8,7 @@
 #include "runtime/base/status.h"
 
 namespace hearth {
+
 absl::StatusOr<MemoryPlan> ModelRunner::Plan(const Pack& pack, const RunnerOptions& options,
                                              uint32_t worker_count) {
   const uint32_t context = pack.manifest.geometry.context_tokens_max;

@@ -29,6 +29,10 @@ class OneUpload final : public UploadSink {
   std::atomic<uint32_t> done_{0};
 };
 
+// Fills proposed at once: each proposal looks at every expert, so that few at a time would make
+// filling a large cache slow.
+constexpr uint32_t kFillsPerProposal = 512;
+
 bool ArrivesLate(Service service) { return service == Service::kPcie || service == Service::kSsd; }
 
 }  // namespace
@@ -49,7 +53,7 @@ ExpertTiers::ExpertTiers(const Deps& deps, const ExpertTiersOptions& options)
   fetched_index_.reserve(count);
   ahead_.reserve(count);
   if (deps.slots == nullptr) return;
-  fill_.resize(options.promotions_max);
+  fill_.resize(std::max(options.promotions_max, kFillsPerProposal));
   promotions_ = std::make_unique<Promotions>(
       Promotions::Deps{.slots = *deps.slots, .device = *deps.device, .store = deps.store},
       options.promotions_max);
@@ -67,13 +71,14 @@ absl::Status ExpertTiers::FillSlots(const std::function<void(uint64_t, uint64_t)
     bool started = false;
     for (size_t i = 0; i < count; ++i) {
       if (deps_.slots->Heat(fill_[i].in) <= 0) break;  // nothing is known of it: let traffic decide
+      if (!promotions_->has_room()) promotions_->Drain();
       HEARTH_ASSIGN_OR_RETURN(ExpertLease lease, deps_.store.Acquire(fill_[i].in));
       done += deps_.store.layout(fill_[i].in.layer).stride_bytes();
       if (!promotions_->Start(fill_[i], std::move(lease))) break;
       started = true;
+      if (progress) progress(std::min(done, total), total);
     }
     promotions_->Drain();
-    if (progress) progress(std::min(done, total), total);
     if (!started) return absl::OkStatus();
     if (deps_.slots->stats().swap_count == landed) {
       return absl::InternalError(absl::StrCat("slots: no expert could be copied into ",
@@ -305,7 +310,7 @@ void ExpertTiers::KeepOrDrop(bool keep) {
 }
 
 void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& times) {
-  LedgerCounts counts{.wait_ns = times.wait_ns, .passes = 1};
+  LedgerCounts counts{.wait_ns = times.wait_ns};
   const uint64_t blob_bytes = deps_.store.layout(layer).blob_bytes();
   std::array<int64_t, kServiceCount> asked_ns{}, arrived_ns{};
   LayerMeasurement measured;
@@ -334,8 +339,9 @@ void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& time
   if (observer_ != nullptr) observer_->OnLayerServed(layer, plan_, kind);
 }
 
-// A slot that is free costs nobody anything: the hottest of what RAM has goes there. Returns how
-// many were started.
+// A slot that is free costs nobody anything: the hottest of what RAM has goes there. After a part
+// of a prompt there is time to wait for copies and go on; a window does not wait. Returns how many
+// were started.
 uint32_t ExpertTiers::StartFills() {
   const size_t count = deps_.slots->ProposeFill(fill_);
   uint32_t started = 0;
@@ -344,6 +350,7 @@ uint32_t ExpertTiers::StartFills() {
     const uint64_t bytes = deps_.store.layout(fill_[i].in.layer).stride_bytes();
     std::optional<ExpertLease> lease = deps_.store.TryAcquire(fill_[i].in);
     if (!lease) continue;
+    if (window_has_prompt_ && !promotions_->has_room()) promotions_->Drain();
     more_fills_ = bytes > pcie_bytes_left_ || !promotions_->Start(fill_[i], *std::move(lease));
     if (more_fills_) break;
     pcie_bytes_left_ -= bytes;
@@ -357,8 +364,6 @@ void ExpertTiers::EndWindow(uint32_t token_count) {
   if (deps_.slots != nullptr) {
     promotions_->Settle();
     deps_.slots->EndWindow(token_count);
-    // After a part of a prompt there is time to wait for the copies and go on; a window does not
-    // wait.
     more_fills_ |= window_has_prompt_;
     for (bool landed = true; landed && more_fills_;) {
       const uint64_t swap_count = deps_.slots->stats().swap_count;

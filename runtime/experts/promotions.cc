@@ -14,10 +14,14 @@ Promotions::Promotions(const Deps& deps, uint32_t count_max) : deps_(deps), item
 
 Promotions::~Promotions() { Drain(); }
 
+bool Promotions::IsIdle(const Item& item) {
+  return item.state.load(std::memory_order_relaxed) == kIdle;
+}
+
+bool Promotions::has_room() const { return std::ranges::any_of(items_, IsIdle); }
+
 bool Promotions::Start(const Swap& swap, ExpertLease source) {
-  const auto idle = std::find_if(items_.begin(), items_.end(), [](const Item& item) {
-    return item.state.load(std::memory_order_relaxed) == kIdle;
-  });
+  const auto idle = std::ranges::find_if(items_, IsIdle);
   if (idle == items_.end()) return false;
   const absl::StatusOr<SlotRef> slot = deps_.slots.BeginFill(swap.in);
   if (!slot.ok()) return false;
@@ -43,12 +47,13 @@ void Promotions::OnUploaded(uint32_t index, const absl::Status& status) {
 void Promotions::Settle() {
   for (Item& item : items_) {
     const uint32_t state = item.state.load(std::memory_order_acquire);
-    if (state != kCopied && state != kFailed) continue;
     if (state == kCopied) {
       Land(item.slot, item.swap);
-    } else {
+    } else if (state == kFailed) {
       deps_.slots.CancelSwap(item.swap);
       deps_.slots.Discard(item.slot);
+    } else {
+      continue;
     }
     item.state.store(kIdle, std::memory_order_relaxed);
   }

@@ -26,6 +26,8 @@ class Promotions final : public UploadSink {
   Promotions(const Deps& deps, uint32_t count_max);
   ~Promotions() override;  // waits for copies under way
 
+  // Whether another may start before one of those on their way is settled.
+  bool has_room() const;
   // Begins to copy swap.in, whose bytes `source` holds in place. False, and nothing has happened,
   // when no slot is free or enough are on their way already.
   bool Start(const Swap& swap, ExpertLease source);
@@ -44,6 +46,7 @@ class Promotions final : public UploadSink {
     SlotRef slot;
     ExpertLease source;
   };
+  static bool IsIdle(const Item& item);
   void OnUploaded(uint32_t index, const absl::Status& status) override;
 
   Deps deps_;
