@@ -86,7 +86,8 @@ absl::Status ExpertPlacement::LoadStore(const Deps& deps, const ExpertOptions& o
   };
   switch (options.ram) {
     case RamTier::kWhole: {
-      HEARTH_ASSIGN_OR_RETURN(store_, WholeArena::Load(deps.pack.experts, deps.team, loading));
+      HEARTH_ASSIGN_OR_RETURN(
+          store_, WholeArena::Load(deps.pack.experts, deps.team, loading, {.io = options.io}));
       return absl::OkStatus();
     }
     case RamTier::kBudget: {

@@ -5,9 +5,11 @@ any policy, and the ledger accounts for every expert once.
 usage: placement_test.py HEARTH_BINARY SOURCE_DIR
 """
 
+import ctypes
 import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,21 @@ SERVICES = ("vram", "pcie", "cpu", "ssd")
 def hearth(*args, **kwargs):
     return subprocess.run([HEARTH, *map(str, args)], capture_output=True, text=True, check=False,
                           stdin=subprocess.DEVNULL, **kwargs)
+
+
+def block_io_uring():
+    """For a child before it starts: a filter that answers EPERM to io_uring's system calls."""
+    load, jump_ge, jump_gt, give = 0x20, 0x35, 0x25, 0x06  # BPF: ld abs, jge, jgt, ret
+    first, last, errno_eperm, allow = 425, 427, 0x00050001, 0x7FFF0000
+    program = [(load, 0, 0, 0), (jump_ge, 0, 2, first), (jump_gt, 1, 0, last),
+               (give, 0, 0, errno_eperm), (give, 0, 0, allow)]
+    code = b"".join(struct.pack("<HBBI", *instruction) for instruction in program)
+    memory = ctypes.create_string_buffer(code)
+    header = struct.pack("<HxxxxxxQ", len(program), ctypes.addressof(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    set_no_new_privs, set_seccomp, seccomp_filter = 38, 22, 2
+    if libc.prctl(set_no_new_privs, 1, 0, 0, 0) or libc.prctl(set_seccomp, seccomp_filter, header):
+        os._exit(99)
 
 
 class Placement(unittest.TestCase):
@@ -125,6 +142,23 @@ class Placement(unittest.TestCase):
     def test_ways_of_reading(self):
         for io in ("auto", "uring", "pread"):
             self.check("--ram-budget", self.budget(25), "--io", io)
+
+    def test_blocked_io_uring_is_said_once_and_changes_nothing(self):
+        for budget in ((), ("--ram-budget", self.budget(25))):
+            flags = ("run", "--pack", self.pack, "--prompt", self.prompt, "--max-tokens", 80,
+                     "--ignore-eos", "--json", *budget)
+            refused = hearth(*flags, "--io", "uring", preexec_fn=block_io_uring)
+            self.assertNotEqual(refused.returncode, OK)
+            self.assertIn("io_uring", refused.stderr.splitlines()[-1])
+            stepped_down = hearth(*flags, preexec_fn=block_io_uring)
+            self.assertEqual(stepped_down.returncode, OK, stepped_down.stderr)
+            notes = [line for line in stepped_down.stderr.splitlines() if "io_uring" in line]
+            self.assertEqual(len(notes), 1, stepped_down.stderr)
+            asked_for = hearth(*flags, "--io", "pread", preexec_fn=block_io_uring)
+            self.assertEqual(asked_for.returncode, OK, asked_for.stderr)
+            self.assertNotIn("io_uring", asked_for.stderr)
+            for done in (stepped_down, asked_for):
+                self.assertEqual(json.loads(done.stdout)["logits_xxh3"], self.base["logits_xxh3"])
 
     def test_page_cache(self):
         answer = self.check("--mmap-experts")
