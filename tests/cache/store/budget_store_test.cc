@@ -6,43 +6,21 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
-#include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "cache/store/block_layout.h"
 #include "runtime/base/memory_limits.h"
+#include "tests/cache/store/keeping_sink.h"
 #include "tests/cache/store/scripted_reader.h"
 #include "tests/cache/store/store_fixture.h"
 #include "tests/support/allocation_count.h"
 
 namespace hearth {
 namespace {
-
-// Keeps what arrives until it is told not to.
-class KeepingSink final : public ArrivalSink {
- public:
-  void OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_TRUE(arrived_.emplace(index, std::move(lease)).second) << index << " arrived twice";
-    changed_.notify_all();
-  }
-  std::map<uint32_t, absl::StatusOr<ExpertLease>>& Await(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return arrived_.size() == count; });
-    return arrived_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uint32_t, absl::StatusOr<ExpertLease>> arrived_;
-};
 
 // Uses each expert as it comes and lets it go.
 class PassingSink final : public ArrivalSink {

@@ -6,34 +6,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <condition_variable>
-#include <map>
-#include <mutex>
 #include <vector>
 
+#include "tests/cache/store/keeping_sink.h"
 #include "tests/cache/store/store_fixture.h"
 
 namespace hearth {
 namespace {
-
-class Arrivals final : public ArrivalSink {
- public:
-  void OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) override {
-    const std::lock_guard lock(mutex_);
-    EXPECT_TRUE(arrived_.emplace(index, std::move(lease)).second);
-    changed_.notify_all();
-  }
-  std::map<uint32_t, absl::StatusOr<ExpertLease>>& Await(size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return arrived_.size() == count; });
-    return arrived_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<uint32_t, absl::StatusOr<ExpertLease>> arrived_;
-};
 
 class MappedStoreTest : public testing::Test {
  protected:
@@ -56,7 +35,7 @@ TEST_F(MappedStoreTest, EveryExpertHasItsBytes) {
   std::vector<ExpertId> experts;
   for (uint32_t e = 0; e < store->expert_count(); ++e) experts.push_back(ExpertId(e));
   for (uint32_t l = 0; l < store->layer_count(); ++l) {
-    Arrivals sink;
+    KeepingSink sink;
     store->LookAhead(LayerId(l), experts);
     store->Fetch(LayerId(l), experts, sink);
     for (auto& [index, lease] : sink.Await(experts.size())) {
@@ -94,7 +73,7 @@ TEST_F(MappedStoreTest, AFileCutShorterIsAnErrorOfTheExpertsBeyond) {
       EXPECT_NE(status.message().find(part), absl::string_view::npos) << status;
     }
   }
-  Arrivals sink;
+  KeepingSink sink;
   const std::vector<ExpertId> experts = {ExpertId(15), ExpertId(0)};
   store->Fetch(LayerId(3), experts, sink);
   auto& arrived = sink.Await(2);

@@ -10,20 +10,15 @@ import json
 import os
 import pathlib
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 
-HEARTH = sys.argv[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from hearth_cli import NOT_FOUND, OK, RESOURCES, USAGE, build_flashlet, hearth
+
 SOURCE = pathlib.Path(sys.argv[2])
-OK, FAILURE, USAGE, DAMAGED, RESOURCES, NOT_FOUND = range(6)
 SERVICES = ("vram", "pcie", "cpu", "ssd")
-
-
-def hearth(*args, **kwargs):
-    return subprocess.run([HEARTH, *map(str, args)], capture_output=True, text=True, check=False,
-                          stdin=subprocess.DEVNULL, **kwargs)
 
 
 def block_io_uring():
@@ -47,8 +42,7 @@ class Placement(unittest.TestCase):
         cls.temp = tempfile.TemporaryDirectory()
         cls.dir = pathlib.Path(cls.temp.name)
         cls.pack = cls.dir / "flashlet.pack"
-        built = hearth("pack", "build", "--from", SOURCE / "profiles/flashlet", "--out", cls.pack)
-        assert built.returncode == OK, built.stderr
+        build_flashlet(SOURCE, cls.pack)
         cls.experts_bytes = (cls.pack / "experts.bin").stat().st_size
         cls.prompt = (SOURCE / "README.md").read_text()[:1200]
         cls.base = cls.answer()

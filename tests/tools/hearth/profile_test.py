@@ -15,15 +15,11 @@ import tempfile
 import time
 import unittest
 
-HEARTH = sys.argv[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from hearth_cli import DAMAGED, HEARTH, NOT_FOUND, OK, USAGE, build_flashlet, hearth
+
 SOURCE = pathlib.Path(sys.argv[2])
-OK, FAILURE, USAGE, DAMAGED, RESOURCES, NOT_FOUND = range(6)
 SHIPPED = SOURCE / "profiles/routing/flashlet.profile.json"
-
-
-def hearth(*args):
-    return subprocess.run([HEARTH, *map(str, args)], capture_output=True, text=True, check=False,
-                          stdin=subprocess.DEVNULL)
 
 
 class Page(html.parser.HTMLParser):
@@ -58,9 +54,7 @@ class Profile(unittest.TestCase):
         cls.pack = cls.dir / "pack"
         cls.q8 = cls.dir / "q8"
         for out, dense in ((cls.pack, "bf16"), (cls.q8, "q8_0")):
-            built = hearth("pack", "build", "--from", SOURCE / "profiles/flashlet", "--out", out,
-                           "--dense", dense)
-            assert built.returncode == OK, built.stderr
+            build_flashlet(SOURCE, out, "--dense", dense)
         cls.code = SOURCE / "tools/hearth/main.cc"
         cls.prose = SOURCE / "profiles/README.md"
         cls.a, cls.trace = cls.dir / "a.json", cls.dir / "a.trace"

@@ -10,19 +10,14 @@ import os
 import pathlib
 import re
 import struct
-import subprocess
 import sys
 import tempfile
 import unittest
 
-HEARTH = sys.argv[1]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from hearth_cli import DAMAGED, NOT_FOUND, OK, RESOURCES, USAGE, build_flashlet, hearth
+
 SOURCE = pathlib.Path(sys.argv[2])
-OK, FAILURE, USAGE, DAMAGED, RESOURCES, NOT_FOUND = range(6)
-
-
-def hearth(*args):
-    return subprocess.run([HEARTH, *map(str, args)], capture_output=True, text=True, check=False,
-                          stdin=subprocess.DEVNULL)
 
 
 def golden(name, kind):
@@ -43,9 +38,7 @@ class RunAndScore(unittest.TestCase):
         cls.q8 = cls.dir / "q8.pack"
         cls.bf16 = cls.dir / "bf16.pack"
         for out, dense in ((cls.q8, "q8_0"), (cls.bf16, "bf16")):
-            built = hearth("pack", "build", "--from", SOURCE / "profiles/flashlet", "--out", out,
-                           "--dense", dense)
-            assert built.returncode == OK, built.stderr
+            build_flashlet(SOURCE, out, "--dense", dense)
 
     @classmethod
     def tearDownClass(cls):

@@ -13,13 +13,9 @@ import tempfile
 import time
 import unittest
 
-HEARTH = sys.argv[1]
-OK, FAILURE, USAGE, DAMAGED, RESOURCES, NOT_FOUND = range(6)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from hearth_cli import FAILURE, HEARTH, OK, RESOURCES, USAGE, hearth
 
-
-def hearth(*args):
-    return subprocess.run([HEARTH, *map(str, args)], capture_output=True, text=True, check=False,
-                          stdin=subprocess.DEVNULL)
 
 
 class Synth(unittest.TestCase):

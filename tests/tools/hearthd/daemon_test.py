@@ -15,14 +15,11 @@ import tempfile
 import time
 import unittest
 
-HEARTH, HEARTHD = sys.argv[1:3]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from hearth_cli import HEARTH, OK, build_flashlet, hearth
+
+HEARTHD = sys.argv[2]
 SOURCE = pathlib.Path(sys.argv[3])
-OK, FAILURE, USAGE, DAMAGED, RESOURCES, NOT_FOUND = range(6)
-
-
-def hearth(*args):
-    return subprocess.run([HEARTH, *map(str, args)], capture_output=True, text=True, check=False,
-                          stdin=subprocess.DEVNULL)
 
 
 class Daemon:
@@ -55,8 +52,7 @@ class DaemonTest(unittest.TestCase):
         cls.temp = tempfile.TemporaryDirectory()
         cls.dir = pathlib.Path(cls.temp.name)
         cls.pack = cls.dir / "flashlet.pack"
-        built = hearth("pack", "build", "--from", SOURCE / "profiles/flashlet", "--out", cls.pack)
-        assert built.returncode == OK, built.stderr
+        build_flashlet(SOURCE, cls.pack)
         cls.prompt = (SOURCE / "README.md").read_text()[:800]
         cls.socket = cls.dir / "hearthd.sock"
         cls.base = json.loads(hearth(*cls.command(60)).stdout)
