@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <thread>
 #include <vector>
+
+#include "runtime/base/clock.h"
 
 namespace hearth {
 namespace {
@@ -53,10 +54,9 @@ TEST(RegretGauge, JudgesByItselfNowAndThen) {
   RegretGauge gauge(kLayers, kExperts, OnePool(1));
   EXPECT_EQ(gauge.latest().window_count, 0u);
   for (uint32_t w = 0; w < 256; ++w) Window(gauge, w % kExperts, Service::kPcie);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (gauge.latest().window_count == 0 && std::chrono::steady_clock::now() < end) {
-    std::this_thread::yield();
-  }
+  SteadyClock clock;
+  const int64_t end_ns = clock.NowNs() + 30'000'000'000;
+  while (gauge.latest().window_count == 0 && clock.NowNs() < end_ns) std::this_thread::yield();
   EXPECT_EQ(gauge.latest().window_count, 256u);
   EXPECT_EQ(gauge.latest().hits, 0u);
   EXPECT_GT(gauge.latest().belady_hits, 0u);

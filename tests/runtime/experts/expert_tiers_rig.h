@@ -84,7 +84,9 @@ struct LayerCase {
     return {.expert = routes, .rows = rows, .ranks = kRanks, .expert_count = kExperts};
   }
   ExpertRows Input(bool reference) const {
-    ExpertRows input{.x = x.data(), .rows = rows};
+    ExpertRows input;
+    input.x = x.data();
+    input.rows = rows;
     if (!reference) {
       input.quantized = {.q = q.data(),
                          .scale = scale.data(),
@@ -99,7 +101,9 @@ struct LayerCase {
 // Experts of a layer are not equally popular, and which are popular changes as time goes on.
 inline LayerCase MakeLayer(LayerId layer, uint32_t rows, uint32_t pass, const CpuKernels& kernels) {
   Prng prng(pass * 131 + layer.value);
-  LayerCase c{.layer = layer, .rows = rows};
+  LayerCase c;
+  c.layer = layer;
+  c.rows = rows;
   for (size_t i = 0; i < size_t{rows} * kHidden; ++i) {
     c.x.push_back(static_cast<float>(prng.Uniform() * 2 - 1));
   }
@@ -141,7 +145,7 @@ struct World {  // what all tests share: experts, passes and their outputs
     WindowPlan plan;
     for (uint32_t p = 0; p < 45; ++p) {
       const bool prompt = p % 15 == 0;
-      passes.push_back({.kind = prompt ? TrafficKind::kPrompt : TrafficKind::kWindow});
+      passes.emplace_back().kind = prompt ? TrafficKind::kPrompt : TrafficKind::kWindow;
       for (uint32_t l = 0; l < arena.store().layer_count(); ++l) {
         LayerCase c = MakeLayer(LayerId(l), prompt ? kPromptRows : p % 9 + 1, p, kernels);
         GroupRoutes(c.Routes(), plan);
