@@ -17,6 +17,8 @@
 #include "absl/status/statusor.h"
 
 #include "cpu_kernels/ops/activation.h"
+#include "cpu_kernels/ops/xt.h"
+#include "gpu_kernels/device/stream.h"
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/ids.h"
 
@@ -63,6 +65,19 @@ struct ExpertInput {
   uint32_t rows = 0;
 };
 
+// What expert kernels on the backend's card read and write for the layer at hand: work enqueued on
+// `stream` between FirstHalf and SecondHalf finds u there and is done when the layer is combined.
+// Device addresses, the same for every pass; the bits of u are those of ExpertInput.
+struct GpuExpertIo {
+  CudaStreamView stream;
+  QuantizedRows u;          // (rows max, hidden)
+  XtRows u_rotated;         // q == nullptr when no layer's experts are in XT
+  float* output = nullptr;  // (rows max * ranks, hidden): entry row * ranks + rank, unweighted
+  // Host memory, a byte for each entry, zeroed by FirstHalf: 1 when the card writes the entry, so
+  // that SecondHalf takes it from `output` and not from what it is handed. The caller sets them.
+  std::span<uint8_t> on_card;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -89,8 +104,15 @@ class Backend {
   // not the MTP layer, would choose from the residual as it is, (rows, ranks) in any order. A
   // guess, of use to whoever fetches experts; window passes only. Changes nothing of the pass.
   virtual absl::StatusOr<std::span<const uint32_t>> PredictExperts(LayerId layer) = 0;
-  // `expert_output` (rows, ranks, hidden): each expert's output, unweighted. Combined in rank
-  // order.
+  // Where a caller that computes experts best writes their outputs: (rows max, ranks, hidden), of
+  // the backend's own and free from FirstHalf to SecondHalf.
+  virtual std::span<float> expert_output_buffer() = 0;
+  // Null where the dense path is not on a card; otherwise the same struct for the backend's life.
+  virtual const GpuExpertIo* gpu_expert_io() const { return nullptr; }
+  // `expert_output` (rows, ranks, hidden): each expert's output, unweighted; read during the call,
+  // unless it is expert_output_buffer(), which stays the backend's until the next FirstHalf or
+  // Head returns. Entries that gpu_expert_io() says the card computed are not looked at. Combined
+  // in rank order.
   virtual absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) = 0;
 
   // Logits of rows [row_begin, row_begin + row_count) of this pass: (row_count, vocab). After the

@@ -71,12 +71,10 @@ absl::StatusOr<uint64_t> SlotBytes(const ExpertFile& file, const ExpertOptions& 
 uint64_t ExpertBufferBytes(const ExpertFile& file, const ModelGeometry& geometry,
                            const PassLimits& limits, uint32_t worker_count, Arithmetic arithmetic) {
   const uint64_t rows_max = RowsMax(limits);
-  const uint64_t output =
-      rows_max * geometry.moe.experts_per_token * geometry.hidden * sizeof(float);
   const uint64_t buffers = ExpertPool::BufferBytes(
       LayoutsOf(file), worker_count,
       {.rows_max = static_cast<uint32_t>(rows_max), .ranks = geometry.moe.experts_per_token});
-  return output + buffers + (arithmetic == Arithmetic::kReference ? kDecodedBytesMax : 0);
+  return buffers + (arithmetic == Arithmetic::kReference ? kDecodedBytesMax : 0);
 }
 
 absl::Status ExpertPlacement::LoadStore(const Deps& deps, const ExpertOptions& options,

@@ -31,7 +31,7 @@ namespace hearth {
 // What the slots of these options take, spares included; 0 without slots.
 absl::StatusOr<uint64_t> SlotBytes(const ExpertFile& file, const ExpertOptions& options);
 
-// What the pool's buffers and outputs take.
+// What the pool's buffers take.
 uint64_t ExpertBufferBytes(const ExpertFile& file, const ModelGeometry& geometry,
                            const PassLimits& limits, uint32_t worker_count, Arithmetic arithmetic);
 

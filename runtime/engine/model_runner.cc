@@ -49,11 +49,6 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
       CreateCpuBackend(
           {.weights = r->weights_, .ngram = r->pack_.ngram.get(), .kernels = kernels, .team = team},
           {.arithmetic = options.arithmetic, .limits = options.limits}));
-  const uint64_t rows_max =
-      std::max(options.limits.prompt_rows_max, options.limits.window_rows_max);
-  HEARTH_ASSIGN_OR_RETURN(r->expert_output_,
-                          AnonymousMapping::Create(rows_max * r->geometry().moe.experts_per_token *
-                                                   r->geometry().hidden * sizeof(float)));
   return r;
 }
 
@@ -61,8 +56,7 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
   HEARTH_ASSIGN_OR_RETURN(const Routes routes, backend_->FirstHalf(layer));
   if (observer_ != nullptr) observer_->OnRoutes(layer, routes);
   const ExpertInput input = backend_->expert_input();
-  const std::span<float> output(reinterpret_cast<float*>(expert_output_.data().data()),
-                                expert_output_.data().size() / sizeof(float));
+  const std::span<float> output = backend_->expert_output_buffer();
   ExpertTiers& tiers = experts_->tiers();
   const LayerId after(layer.value + 1);
   const auto predict = [&]() -> std::span<const uint32_t> {

@@ -119,7 +119,6 @@ class ModelRunner {
   ModelWeights weights_;
   std::unique_ptr<ExpertPlacement> experts_;
   std::unique_ptr<Backend> backend_;
-  AnonymousMapping expert_output_{*AnonymousMapping::Create(0)};
   PassObserver* observer_ = nullptr;
   PassBytes bytes_;
   std::vector<RequestRows> request_rows_;  // of the trunk pass at hand

@@ -47,6 +47,7 @@ class CpuBackend final : public Backend {
   absl::StatusOr<Routes> FirstHalf(LayerId layer) override;
   ExpertInput expert_input() const override;
   absl::StatusOr<std::span<const uint32_t>> PredictExperts(LayerId layer) override;
+  std::span<float> expert_output_buffer() override { return pass_.buffers.expert_output; }
   absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) override;
   absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) override;
   absl::Status Commit(Sequence& sequence, uint32_t row_count) override;

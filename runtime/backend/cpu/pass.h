@@ -83,6 +83,7 @@ struct PassBuffers {
   std::span<float> shared_up;        // shared_width
   std::span<float> shared_y;         // hidden
   std::span<float> shared_scale;     // 1
+  std::span<float> expert_output;    // ranks * hidden
 
   // MTP
   std::span<float> draft_embed;   // hidden

@@ -94,6 +94,7 @@ void ReservePassBuffers(ScratchArena& arena, PassBuffers& b, const ModelGeometry
   arena.Reserve(b.shared_up, rows * g.moe.shared_width);
   arena.Reserve(b.shared_y, rows * g.hidden);
   arena.Reserve(b.shared_scale, rows);
+  arena.Reserve(b.expert_output, rows * g.moe.experts_per_token * g.hidden);
   if (g.has_mtp) {
     arena.Reserve(b.draft_embed, rows * g.hidden);
     arena.Reserve(b.draft_hidden, rows * d);
