@@ -6,6 +6,7 @@
 
 #include "gpu_kernels/device/device_buffer.h"
 #include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/device/graph.h"
 #include "gpu_kernels/device/stream.h"
 #include "runtime/base/status.h"
 
@@ -21,6 +22,7 @@ absl::StatusOr<GpuList> ListGpus() { return WithoutCuda("GPUs"); }
 void StreamTraits::Close(Type) {}
 void EventTraits::Close(Type) {}
 void DeviceMemoryTraits::Close(Type) {}
+void GraphTraits::Close(Type) {}
 
 absl::StatusOr<UniqueStream> UniqueStream::Create(GpuId) { return WithoutCuda("stream"); }
 absl::Status UniqueStream::Synchronize() const { return WithoutCuda("stream"); }
@@ -29,6 +31,12 @@ absl::Status UniqueEvent::Record(CudaStreamView) { return WithoutCuda("event"); 
 absl::StatusOr<double> UniqueEvent::SecondsBetween(const UniqueEvent&, const UniqueEvent&) {
   return WithoutCuda("event");
 }
+
+absl::StatusOr<UniqueGraph> UniqueGraph::Capture(CudaStreamView,
+                                                absl::FunctionRef<absl::Status(CudaStreamView)>) {
+  return WithoutCuda("graph");
+}
+absl::Status UniqueGraph::Launch(CudaStreamView) const { return WithoutCuda("graph"); }
 
 absl::StatusOr<DeviceBuffer> DeviceBuffer::Create(GpuId, uint64_t) {
   return WithoutCuda("device memory");
