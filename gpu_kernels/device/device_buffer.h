@@ -38,8 +38,8 @@ class DeviceBuffer {
 };
 
 // Each enqueues on `stream` and returns; host memory stays valid until the stream has passed the
-// call. From pageable memory, as here, CUDA stages the bytes itself. OutOfRange when the range
-// does not lie in the buffer.
+// call. Pinned host memory (pinned_memory.h) is copied beside everything else; any other CUDA
+// stages itself, which holds up the caller. OutOfRange when the range does not lie in the buffer.
 absl::Status CopyToDevice(std::span<const std::byte> from, const DeviceBuffer& to,
                           uint64_t offset_bytes, CudaStreamView stream);
 absl::Status CopyToHost(const DeviceBuffer& from, uint64_t offset_bytes, std::span<std::byte> to,

@@ -2,6 +2,7 @@
 // call, so that which thread calls does not matter.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -38,11 +39,17 @@ struct EventTraits {
   static void Close(Type event);
 };
 
+// Whose blocks get a multiprocessor first where several streams have some waiting.
+enum class StreamPriority : uint8_t { kNormal, kHigh };
+
 // A stream that does not wait for the default stream. Dies before the program's last CUDA call.
 class UniqueStream {
  public:
-  static absl::StatusOr<UniqueStream> Create(GpuId gpu);
+  static absl::StatusOr<UniqueStream> Create(GpuId gpu,
+                                             StreamPriority priority = StreamPriority::kNormal);
   CudaStreamView view() const { return {gpu_, stream_.get()}; }
+  // Whether everything enqueued so far has run; does not wait. The first error of it.
+  absl::StatusOr<bool> HasEnded() const;
   // Returns once everything enqueued so far has run, with the first error of it. For tests, tools
   // and shutdown.
   absl::Status Synchronize() const;
@@ -54,12 +61,19 @@ class UniqueStream {
   UniqueHandle<StreamTraits> stream_;
 };
 
-// A point in a stream's work, with a time stamp.
+// A point in a stream's work. Without a time stamp it costs less.
+enum class EventKind : uint8_t { kTimed, kUntimed };
+
 class UniqueEvent {
  public:
-  static absl::StatusOr<UniqueEvent> Create(GpuId gpu);
+  static absl::StatusOr<UniqueEvent> Create(GpuId gpu, EventKind kind = EventKind::kTimed);
   absl::Status Record(CudaStreamView stream);
-  // Waits for both, then the seconds between them, to about half a microsecond.
+  // Whether the work before the point has run, which it has for an event that was never recorded;
+  // does not wait. An error of that work.
+  absl::StatusOr<bool> HasPassed() const;
+  // What is enqueued on `stream` from now on runs after the point.
+  absl::Status HoldBack(CudaStreamView stream) const;
+  // Of timed ones: waits for both, then the seconds between them, to about half a microsecond.
   static absl::StatusOr<double> SecondsBetween(const UniqueEvent& from, const UniqueEvent& to);
 
  private:

@@ -22,18 +22,37 @@ absl::StatusOr<GpuList> ListGpus() { return WithoutCuda("GPUs"); }
 void StreamTraits::Close(Type) {}
 void EventTraits::Close(Type) {}
 void DeviceMemoryTraits::Close(Type) {}
+void PinnedMemoryTraits::Close(Type) {}
+void RegistrationTraits::Close(Type) {}
+
+absl::StatusOr<PinnedBuffer> PinnedBuffer::Create(GpuId, uint64_t) {
+  return WithoutCuda("pinned memory");
+}
+absl::StatusOr<RegisteredMemory> RegisteredMemory::Create(GpuId, std::span<const std::byte>,
+                                                          Access) {
+  return WithoutCuda("pinned memory");
+}
+absl::StatusOr<GpuMemory> ReadGpuMemory(GpuId) { return WithoutCuda("free memory of the GPU"); }
+absl::Status CheckDeviceMemory(const DeviceBuffer&, CudaStreamView) {
+  return WithoutCuda("memory of the GPU");
+}
 void GraphTraits::Close(Type) {}
 
-absl::StatusOr<UniqueStream> UniqueStream::Create(GpuId) { return WithoutCuda("stream"); }
+absl::StatusOr<UniqueStream> UniqueStream::Create(GpuId, StreamPriority) {
+  return WithoutCuda("stream");
+}
+absl::StatusOr<bool> UniqueStream::HasEnded() const { return WithoutCuda("stream"); }
 absl::Status UniqueStream::Synchronize() const { return WithoutCuda("stream"); }
-absl::StatusOr<UniqueEvent> UniqueEvent::Create(GpuId) { return WithoutCuda("event"); }
+absl::StatusOr<UniqueEvent> UniqueEvent::Create(GpuId, EventKind) { return WithoutCuda("event"); }
+absl::StatusOr<bool> UniqueEvent::HasPassed() const { return WithoutCuda("event"); }
+absl::Status UniqueEvent::HoldBack(CudaStreamView) const { return WithoutCuda("event"); }
 absl::Status UniqueEvent::Record(CudaStreamView) { return WithoutCuda("event"); }
 absl::StatusOr<double> UniqueEvent::SecondsBetween(const UniqueEvent&, const UniqueEvent&) {
   return WithoutCuda("event");
 }
 
 absl::StatusOr<UniqueGraph> UniqueGraph::Capture(CudaStreamView,
-                                                absl::FunctionRef<absl::Status(CudaStreamView)>) {
+                                                 absl::FunctionRef<absl::Status(CudaStreamView)>) {
   return WithoutCuda("graph");
 }
 absl::Status UniqueGraph::Launch(CudaStreamView) const { return WithoutCuda("graph"); }
