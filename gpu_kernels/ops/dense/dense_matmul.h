@@ -42,14 +42,14 @@ struct MatmulOutput {
   float scale_out = 1;
 };
 
-// Activations in the forms that weights may want; device. A Q8 matrix reads the quantised form when
-// it is there, the others fp32.
+// Activations in the forms that weights may want; device. A Q8 matrix reads the quantised form, the
+// others fp32; a form that no matrix of the launch reads may be null.
 struct DeviceRows {
   const float* x = nullptr;  // (rows, cols), row stride x_stride
   uint32_t x_stride = 0;
-  const int8_t* q = nullptr;  // as QuantizedRows (cpu_kernels/ops/activation.h)
+  const int8_t* q = nullptr;  // as QuantizedRows (cpu_kernels/ops/activation.h), cols of it
   const float* scale = nullptr;
-  const int32_t* sum16 = nullptr;
+  const int32_t* sum16 = nullptr;  // not read by the products of this folder
 };
 
 struct DenseMatmulArgs {
@@ -60,7 +60,9 @@ struct DenseMatmulArgs {
   uint32_t output_count = 0;
 };
 
-// rows <= kMatmulRowsMax. Enqueues and returns.
+// 1 <= rows <= kMatmulRowsMax, 1 <= output_count. cols of every matrix is args.cols: a multiple of
+// 32 for Q8 and of 8 otherwise. x and q on 16 bytes, x_stride a multiple of 4. y must not overlap
+// what the launch reads. Enqueues and returns; InvalidArgument names what does not fit.
 absl::Status LaunchDenseMatmul(const DenseMatmulArgs& args, CudaStreamView stream);
 
 }  // namespace hearth

@@ -1,0 +1,25 @@
+// Dense matrix times many activation rows (prompts) on the tensor cores of a GPU.
+//   Q8 x quantised rows: int8 products, one fp32 fma for each block of 32 in order: the bits of
+//     cpu_kernels' MatmulQ8, for any number of rows.
+//   BF16 or F32 x fp32 rows: each fp32 value as the sum of two bf16 values, bf16 products, fp32
+//     sums: about 1e-6 of the norm; deterministic, and a row's bits do not depend on other rows.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "gpu_kernels/device/stream.h"
+#include "gpu_kernels/ops/dense/dense_matmul.h"
+
+namespace hearth {
+
+inline constexpr uint32_t kGemmRowsMax = 1u << 15;
+
+// The same contract as LaunchDenseMatmul for 1 to kGemmRowsMax rows: several matrices over the same
+// x go into one launch for each kind of product. cols is a multiple of 32; q, scale, x and x_stride
+// on 16 bytes. From about 32 rows on it is the faster one. Enqueues and returns; InvalidArgument
+// names what does not fit.
+absl::Status LaunchDenseGemm(const DenseMatmulArgs& args, CudaStreamView stream);
+
+}  // namespace hearth
