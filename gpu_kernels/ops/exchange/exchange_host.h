@@ -1,0 +1,110 @@
+// The host's side of the exchange (exchange_layout.h): waits for what the card publishes, posts
+// what it waits for. Knows nothing of CUDA: the memory may be any, and a thread may play the card.
+//
+// Order of calls for one window; L stands for its layers in the order in which the card takes them:
+//   BeginWindow, then the launch of the window's work on the card; for each L: AwaitRoutes, then
+//   PostHits, AwaitRows, PostLate (exactly if hits said it follows), output, PostOutputs (exactly
+//   if hits said so) in any order that suits.
+// After an error of any wait: Abort(), and the card runs to the end of the window without waiting.
+//
+// Memory order. Everything is posted by release stores of whole words and read by acquire loads, so
+// that what a thread wrote before a post (or what other threads wrote before it learnt of that by
+// acquiring) is seen by whoever has seen the word. Non-temporal stores are not ordered by this on
+// x86: who writes outputs that way fences them himself.
+// One thread at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "cpu_kernels/ops/activation.h"
+#include "cpu_kernels/ops/xt.h"
+#include "gpu_kernels/ops/exchange/exchange_layout.h"
+#include "gpu_kernels/ops/exchange/exchange_words.h"
+#include "gpu_kernels/ops/expert_ffn.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/ids.h"
+
+namespace hearth {
+
+// What the CPU's experts read of a layer, in the exchange's memory; forms that are not published
+// are null. Valid until the routes of the layer after the next arrive.
+struct PublishedRows {
+  QuantizedRows quantized;        // (rows, hidden)
+  XtRows rotated;                 // (rows, hidden)
+  const float* x = nullptr;       // (rows, hidden)
+  const float* weight = nullptr;  // (rows, ranks): route weights
+};
+
+// A list for the card: distinct experts and, grouped by item, their rows.
+struct ExpertList {
+  std::span<const ExpertFfnItem> items;  // blob: the card's address, 64-byte aligned
+  std::span<const ExpertFfnEntry> entries;
+};
+
+// What the card is to wait for after the hits of a layer.
+struct ExchangeFollows {
+  bool late = false;
+  bool outputs = false;
+};
+
+class ExchangeHost {
+ public:
+  // `memory`: layout.bytes of zeros at first, 128-byte aligned, outlives this; so does `clock`.
+  ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> memory, Clock& clock);
+
+  // Starts the next window: its sequence number, which the card reads when it begins. The card is
+  // done with the window before.
+  uint32_t BeginWindow();
+  uint32_t sequence() const { return sequence_; }
+
+  // The experts that the card chose: (rows, ranks), valid until the next call. DeadlineExceeded
+  // when the card has not published them at `deadline_ns` of the clock; its own error when a wait
+  // of its own has failed. Names the layer and what was awaited.
+  absl::StatusOr<std::span<const uint32_t>> AwaitRoutes(LayerId layer, uint32_t rows,
+                                                        int64_t deadline_ns);
+  // The rows that those experts read; after AwaitRoutes of the same layer.
+  absl::StatusOr<PublishedRows> AwaitRows(LayerId layer, uint32_t rows, int64_t deadline_ns);
+
+  // What the card computes at once; possibly nothing. InvalidArgument when the list breaks a bound
+  // of exchange_words.h; nothing is posted then.
+  absl::Status PostHits(LayerId layer, const ExpertList& list, const ExchangeFollows& follows);
+  absl::Status PostLate(LayerId layer, const ExpertList& list);
+  // (rows_max * ranks, hidden): the CPU leaves the outputs of entries there that are in no list.
+  std::span<float> output(LayerId layer) const;
+  void PostOutputs(LayerId layer);
+
+  // Gives the window up: whatever the card waits for in it, it gets an empty answer at once.
+  void Abort();
+
+  // OK, or DeadlineExceeded naming the layer and stage at which the card first waited in vain in
+  // this window. After the window's work has ended on the card.
+  absl::Status CardError() const;
+
+  // Stamps of a layer in a window that is at most kStampWindows old, 0: not passed. After the
+  // window's work has ended on the card.
+  std::array<uint64_t, kExchangeStamps> Stamps(uint32_t sequence, LayerId layer) const;
+
+  const ExchangeLayout& layout() const { return layout_; }
+
+ private:
+  std::span<uint64_t> Words(uint64_t offset_bytes, size_t count) const;
+  absl::Status AwaitWords(std::span<uint64_t> words, LayerId layer, const char* what,
+                          int64_t deadline_ns);
+  absl::Status PostList(LayerId layer, std::span<uint64_t> words, const ExpertList& list,
+                        uint32_t flags, const char* what);
+
+  const ExchangeLayout layout_;
+  const std::span<std::byte> memory_;
+  Clock& clock_;
+  uint32_t sequence_ = 0;
+  std::vector<uint32_t> experts_;
+};
+
+}  // namespace hearth

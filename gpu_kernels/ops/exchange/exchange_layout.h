@@ -1,0 +1,116 @@
+// The memory in which the host and a card meet within a window: what lies where in it, and how its
+// words are written. Pure arithmetic, the same for both sides.
+//
+// A word is 8 bytes, written and read in one access: its upper half is the sequence number of the
+// window (the tag), its lower half the payload. Sequence numbers rise from window to window, so
+// that a word of an earlier window never passes for one of this. Each word is therefore its own
+// proof of arrival: short things (routes, lists) are words throughout, and nobody waits for a fence
+// or reads a flag first and the data after it, which would cost a second trip over the link.
+// Long things (the rows u, outputs of experts) are plain data; a word follows them that is written
+// with release and read with acquire semantics, system-wide.
+//
+// One layer, in order of time; arrows show who writes:
+//   card -> host  routes   a word for each (row, rank): the expert
+//   card -> host  rows     u quantised, rotated and in fp32, route weights; then a word for each
+//                          block of threads that copied a share of it
+//   host -> card  hits     a list of items (experts in VRAM) and entries (their rows)
+//   host -> card  late     a second list, of experts whose upload has ended; only if hits said so
+//   host -> card  outputs  a word: the other entries' outputs are in host memory; only if hits said
+//                          so
+// Rows and outputs lie in two sets, by the layer's parity: a layer's routes come after the layer
+// before it was combined, so two layers never need one set at the same time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace hearth {
+
+inline constexpr uint32_t kExchangeRowsMax = 16;
+inline constexpr uint32_t kExchangeEntriesMax = 512;  // rows * ranks: what an item's word can name
+inline constexpr uint32_t kExchangeLayersMax = 256;
+inline constexpr uint32_t kPublishBlocks = 8;   // blocks of threads that copy rows to the host
+inline constexpr uint32_t kExchangeStamps = 8;  // of one layer, see ExchangeStamp
+inline constexpr uint32_t kStampWindows = 4;    // windows whose stamps are kept
+
+// Which forms of u are published for the CPU's experts.
+struct ExchangeForms {
+  bool quantized = false;  // QuantizedRows: NVFP4
+  bool rotated = false;    // XtRows: XT
+  bool fp32 = false;       // all other formats
+};
+
+struct ExchangeShape {
+  uint32_t layer_count = 0;  // with the MTP layer
+  uint32_t rows_max = 0;     // of a window, 1 to kExchangeRowsMax
+  uint32_t ranks = 0;        // rows_max * ranks <= kExchangeEntriesMax
+  uint32_t hidden = 0;       // a multiple of 32
+  ExchangeForms forms;
+};
+
+// Points of a layer's time on the card, ns of its global timer.
+enum class ExchangeStamp : uint8_t {
+  kPublishBegin,
+  kPublishEnd,
+  kHitsBegin,  // the card is ready for the list
+  kHitsEnd,    // the list is in its memory
+  kLateBegin,
+  kLateEnd,
+  kOutputsBegin,
+  kOutputsEnd
+};
+
+// What the card waits for, as an error names it.
+enum class ExchangeStage : uint8_t { kNone, kHits, kLate, kOutputs };
+
+// Offsets in bytes from the start of the memory. Sections begin at multiples of 128.
+struct ExchangeLayout {
+  ExchangeShape shape;
+  // Once: host writes the sequence number of the window, card the first wait that failed.
+  uint64_t window_offset_bytes = 0;
+  uint64_t error_offset_bytes = 0;
+  // For each layer at layers + layer * layer_stride:
+  uint64_t layers_offset_bytes = 0;
+  uint64_t layer_stride_bytes = 0;
+  uint64_t routes_offset_bytes = 0;   // within the layer: (rows_max * ranks) words
+  uint64_t arrived_offset_bytes = 0;  // (kPublishBlocks) words
+  uint64_t hits_offset_bytes = 0;     // (list_words) words
+  uint64_t late_offset_bytes = 0;
+  uint64_t outputs_offset_bytes = 0;  // one word
+  uint32_t list_words = 0;            // header, two for each item, one for each entry
+  // For each of the two sets, at sets + parity * set_stride:
+  uint64_t sets_offset_bytes = 0;
+  uint64_t set_stride_bytes = 0;
+  uint64_t weight_offset_bytes = 0;  // within the set: (rows_max, ranks) fp32
+  uint64_t q_offset_bytes = 0;       // QuantizedRows of rows_max rows
+  uint64_t scale_offset_bytes = 0;
+  uint64_t sum16_offset_bytes = 0;
+  uint64_t rotated_q_offset_bytes = 0;  // XtRows
+  uint64_t rotated_scale_offset_bytes = 0;
+  uint64_t rotated_sum_offset_bytes = 0;
+  uint64_t x_offset_bytes = 0;       // (rows_max, hidden) fp32
+  uint64_t output_offset_bytes = 0;  // (rows_max * ranks, hidden) fp32, unweighted
+  // (kStampWindows, layer_count, kExchangeStamps) uint64
+  uint64_t stamps_offset_bytes = 0;
+  uint64_t bytes = 0;  // of it all
+
+  uint32_t entries_max() const { return shape.rows_max * shape.ranks; }
+  uint64_t LayerOffsetBytes(uint32_t layer) const {
+    return layers_offset_bytes + layer * layer_stride_bytes;
+  }
+  uint64_t SetOffsetBytes(uint32_t layer) const {
+    return sets_offset_bytes + (layer % 2) * set_stride_bytes;
+  }
+  uint64_t StampsOffsetBytes(uint32_t sequence, uint32_t layer) const {
+    return stamps_offset_bytes +
+           (uint64_t{sequence % kStampWindows} * shape.layer_count + layer) * kExchangeStamps * 8;
+  }
+};
+
+// InvalidArgument names the bound that `shape` breaks.
+absl::StatusOr<ExchangeLayout> LayOutExchange(const ExchangeShape& shape);
+
+}  // namespace hearth
