@@ -35,9 +35,13 @@ HEARTH_AVX2_INLINE void QuantizeBlock(const float* x, const __m256 (&valid)[kPar
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF));
     largest = _mm256_max_epu32(largest, _mm256_castps_si256(_mm256_and_ps(values[i], magnitude)));
   }
-  const __m256 s = _mm256_div_ps(_mm256_castsi256_ps(LargestOf(largest)), _mm256_set1_ps(127.0f));
+  const __m256 ratio =
+      _mm256_div_ps(_mm256_castsi256_ps(LargestOf(largest)), _mm256_set1_ps(127.0f));
+  const __m256 kept =
+      _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int32_t>(kScaleMantissaMask)));
+  const __m256 nonzero = _mm256_cmp_ps(ratio, _mm256_set1_ps(kScaleMin), _CMP_NLT_UQ);
+  const __m256 s = _mm256_and_ps(_mm256_and_ps(ratio, kept), nonzero);
   *scale = _mm256_cvtss_f32(s);
-  const __m256 nonzero = _mm256_cmp_ps(s, _mm256_setzero_ps(), _CMP_NEQ_UQ);
   __m256i rounded[kParts];
 #pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) {

@@ -30,11 +30,14 @@ HEARTH_AVX512_INLINE void QuantizeBlock(const float* x, __mmask16 low, __mmask16
   const __m512i m0 = _mm512_and_si512(_mm512_castps_si512(x0), magnitude);
   const __m512i m1 = _mm512_and_si512(_mm512_castps_si512(x1), magnitude);
   const uint32_t magnitude_bits = _mm512_reduce_max_epu32(_mm512_max_epu32(m0, m1));
-  const __m512 s =
+  const __m512 ratio =
       _mm512_div_ps(_mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int32_t>(magnitude_bits))),
                     _mm512_set1_ps(127.0f));
+  const __mmask16 nonzero = _mm512_cmp_ps_mask(ratio, _mm512_set1_ps(kScaleMin), _CMP_NLT_UQ);
+  const __m512i kept = _mm512_set1_epi32(static_cast<int32_t>(kScaleMantissaMask));
+  const __m512 s =
+      _mm512_castsi512_ps(_mm512_maskz_and_epi32(nonzero, _mm512_castps_si512(ratio), kept));
   *scale = _mm512_cvtss_f32(s);
-  const __mmask16 nonzero = _mm512_cmp_ps_mask(s, _mm512_setzero_ps(), _CMP_NEQ_UQ);
   const __m128i q0 = QuantizeHalf(x0, s, low & nonzero);
   const __m128i q1 = QuantizeHalf(x1, s, high & nonzero);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(q), q0);

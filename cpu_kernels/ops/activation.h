@@ -1,7 +1,10 @@
 // fp32 activations as int8, in blocks of 32 values (canonical arithmetic: pack/FORMAT.md).
-//   s = max|x| / 127 over the block; q = round-half-to-even(x / s), at most 127 in magnitude (the
-//   bound matters for subnormal s only); s == 0 gives q = 0. A NaN or infinity in the block gives
-//   such an s, and so marks every output that depends on it.
+//   s = max|x| / 127 over the block, with the low four bits of its mantissa cleared; below 2^-100
+//   it is 0; q = round-half-to-even(x / s), at most 127 in magnitude; s == 0 gives q = 0. A NaN or
+//   infinity in the block gives such an s, and so marks every output that depends on it.
+// Twenty bits of s times the four of an E4M3 weight scale are an exact fp32 number: whether the
+// weight scale is multiplied into s or into the dot product makes no difference, so that tensor
+// cores, which scale the weights, give the bits of those who scale the dot.
 // A last block may be shorter; its missing values count as zero.
 #pragma once
 
@@ -12,6 +15,9 @@
 namespace hearth {
 
 inline constexpr uint32_t kActivationBlockValues = 32;
+
+inline constexpr uint32_t kScaleMantissaMask = 0xFFFFFFF0u;  // of a scale's bits
+inline constexpr float kScaleMin = 0x1p-100f;                // a smaller scale counts as zero
 
 constexpr uint32_t ActivationBlocks(uint32_t cols) {
   return (cols + kActivationBlockValues - 1) / kActivationBlockValues;

@@ -10,13 +10,19 @@
 namespace hearth::scalar {
 namespace {
 
-// As integers, magnitudes keep their order and NaN is the largest.
-float ScaleOf(const float* x, uint32_t count) {
+// max|x| / 127. As integers, magnitudes keep their order and NaN is the largest.
+float RatioOf(const float* x, uint32_t count) {
   uint32_t magnitude_bits = 0;
   for (uint32_t i = 0; i < count; ++i) {
     magnitude_bits = std::max(magnitude_bits, std::bit_cast<uint32_t>(x[i]) & 0x7FFFFFFFu);
   }
   return std::bit_cast<float>(magnitude_bits) / 127.0f;
+}
+
+float BlockScale(const float* x, uint32_t count) {
+  const auto bits = std::bit_cast<uint32_t>(RatioOf(x, count)) & kScaleMantissaMask;
+  const auto s = std::bit_cast<float>(bits);
+  return s < kScaleMin ? 0.0f : s;
 }
 
 int8_t Quantize(float x, float s) {
@@ -28,7 +34,7 @@ int8_t Quantize(float x, float s) {
 
 // One block of `count` values, 1 to 32; the rest of the block counts as zero.
 void QuantizeBlock(const float* x, uint32_t count, int8_t* q, float* scale, int32_t* sum16) {
-  const float s = ScaleOf(x, count);
+  const float s = BlockScale(x, count);
   *scale = s;
   sum16[0] = 0;
   sum16[1] = 0;
@@ -58,7 +64,7 @@ void RotateQuantizeRows(const RotateQuantizeArgs& args) {
   for (size_t t = 0; t < args.rows; ++t) {
     std::copy_n(args.x + t * args.x_stride, args.cols, args.scratch);
     RotateXt(std::span(args.scratch, args.cols));
-    const float s = ScaleOf(args.scratch, args.cols);
+    const float s = RatioOf(args.scratch, args.cols);
     int8_t* q = args.q + t * args.cols;
     int32_t sum = 0;
     for (uint32_t i = 0; i < args.cols; ++i) {

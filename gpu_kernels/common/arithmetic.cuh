@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "cpu_kernels/ops/activation.h"
 #include "cpu_kernels/ops/exp_coefficients.h"
 #include "gpu_kernels/common/nvfp4_codes.h"
 
@@ -42,7 +43,10 @@ __device__ inline QuantizedLane QuantizeLane(float x, bool valid) {
   constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
   const uint32_t magnitude_bits = valid ? __float_as_uint(x) & 0x7FFFFFFFu : 0u;
   // As integers, magnitudes keep their order and NaN is the largest.
-  const float s = __fdiv_rn(__uint_as_float(__reduce_max_sync(kAllLanes, magnitude_bits)), 127.0f);
+  const float ratio =
+      __fdiv_rn(__uint_as_float(__reduce_max_sync(kAllLanes, magnitude_bits)), 127.0f);
+  const float s =
+      ratio < kScaleMin ? 0.0f : __uint_as_float(__float_as_uint(ratio) & kScaleMantissaMask);
   float rounded = valid && s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
   rounded = rounded > -127.0f ? rounded : -127.0f;
   rounded = rounded < 127.0f ? rounded : 127.0f;

@@ -1,4 +1,6 @@
 // cpu_kernels/ops/activation.h: the rules of the definition, and every instruction set against it.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -41,15 +43,21 @@ TEST_P(QuantizeEachIsa, ZeroBlockGivesZeroScaleAndZeroCodes) {
   EXPECT_EQ(out.sum16, std::vector<int32_t>(4, 0));
 }
 
-TEST_P(QuantizeEachIsa, SubnormalScaleStaysWithinBounds) {
-  // 190 units of the least subnormal: the scale rounds to one unit, and 190 must not wrap around.
-  std::vector<float> x(32, 190 * std::numeric_limits<float>::denorm_min());
-  x[5] = -x[5];
-  QuantizedBuffer out(1, 32);
+TEST_P(QuantizeEachIsa, ScalesHaveTwentyBitsAndTinyOnesAreZero) {
+  std::vector<float> x(96, 1.0f);
+  std::fill_n(x.begin() + 32, 32, kScaleMin * 127);
+  std::fill_n(x.begin() + 64, 32, std::nextafter(kScaleMin * 127, 0.0f));
+  x[65] = std::numeric_limits<float>::denorm_min();
+  QuantizedBuffer out(1, 96);
   kernels().quantize_rows(out.ArgsFor(x));
-  EXPECT_EQ(out.scale[0], std::numeric_limits<float>::denorm_min());
+  const auto exact = std::bit_cast<uint32_t>(1.0f / 127.0f);
+  ASSERT_NE(exact & ~kScaleMantissaMask, 0u);
+  EXPECT_EQ(std::bit_cast<uint32_t>(out.scale[0]), exact & kScaleMantissaMask);
   EXPECT_EQ(out.q[0], 127);
-  EXPECT_EQ(out.q[5], -127);
+  EXPECT_EQ(out.scale[1], kScaleMin);
+  EXPECT_EQ(out.q[32], 127);
+  EXPECT_EQ(out.scale[2], 0.0f);
+  EXPECT_EQ(out.q[64], 0);
 }
 
 TEST_P(QuantizeEachIsa, NanAndInfinityMarkTheScale) {
