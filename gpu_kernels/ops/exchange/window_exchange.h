@@ -17,7 +17,7 @@
 #include "cpu_kernels/ops/activation.h"
 #include "cpu_kernels/ops/xt.h"
 #include "gpu_kernels/device/device_buffer.h"
-#include "gpu_kernels/device/mapped_buffer.h"
+#include "gpu_kernels/device/pinned_memory.h"
 #include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/exchange/exchange_host.h"
 #include "gpu_kernels/ops/exchange/exchange_layout.h"
@@ -26,6 +26,9 @@
 #include "runtime/base/ids.h"
 
 namespace hearth {
+
+struct CardState;
+struct ListCounts;
 
 // A list in the card's memory, as expert kernels read it. Device addresses that never change; the
 // contents are those of the layer at hand.
@@ -59,20 +62,20 @@ class WindowExchange {
   // LaunchAwaitOutputs.
   const float* host_output(LayerId layer) const;
 
-  // Where kernels find the exchange's memory over the link, and its state on the card: one
-  // uint32 each of the window's sequence number and of whether a wait has failed.
-  std::byte* mapped() const { return mapped_.device(); }
-  uint32_t* sequence_on_card() const;
-  uint32_t* failed_on_card() const;
+  // For the launches below: the exchange's memory as kernels address it over the link, and its
+  // state on the card.
+  std::byte* mapped() const { return mapped_.device_data(); }
+  CardState* state() const;
 
   uint64_t host_bytes() const { return mapped_.bytes(); }
   uint64_t device_bytes() const { return card_.bytes(); }
 
  private:
-  WindowExchange(const ExchangeLayout& layout, MappedBuffer mapped, DeviceBuffer card,
+  WindowExchange(const ExchangeLayout& layout, PinnedBuffer mapped, DeviceBuffer card,
                  uint64_t wait_ns_max, Clock& clock);
-  CardList ListAt(uint64_t offset_bytes) const;
-  MappedBuffer mapped_;
+  CardList ListAt(uint64_t items_offset_bytes, uint64_t entries_offset_bytes,
+                  ListCounts* counts) const;
+  PinnedBuffer mapped_;
   DeviceBuffer card_;
   ExchangeHost host_;
   uint64_t wait_ns_max_;
