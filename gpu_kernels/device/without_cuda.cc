@@ -6,7 +6,9 @@
 
 #include "gpu_kernels/device/device_buffer.h"
 #include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/device/gpu_memory.h"
 #include "gpu_kernels/device/graph.h"
+#include "gpu_kernels/device/pinned_memory.h"
 #include "gpu_kernels/device/stream.h"
 #include "runtime/base/status.h"
 
