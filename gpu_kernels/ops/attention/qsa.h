@@ -27,13 +27,15 @@
 namespace hearth {
 
 inline constexpr uint32_t kQsaWindowRows = 16;      // rows of a window at most
-inline constexpr uint32_t kQsaSplitPositions = 64;  // of one share of a window's attention
+inline constexpr uint32_t kQsaRowsMax = 65535;      // rows of any pass
+inline constexpr uint32_t kQsaSplitPositions = 64;  // of one share of a row's attention
 inline constexpr uint32_t kQsaGroupMax = 16;        // query heads of one K/V head
 inline constexpr uint32_t kQsaHeadDimMax = 256;     // a multiple of 8
 inline constexpr uint32_t kQsaIndexerDimMax = 128;  // a multiple of 4
 inline constexpr uint32_t kQsaIndexerHeadsMax = 8;
-inline constexpr uint32_t kQsaBlocksMax = 1u << 16;    // complete blocks of a context
-inline constexpr uint32_t kQsaChosenBlocksMax = 2048;  // of a row
+inline constexpr uint32_t kQsaBlockTokensMax = 16;
+inline constexpr uint32_t kQsaBlocksMax = 1u << 16;  // complete blocks of a context
+inline constexpr uint32_t kQsaPositionsMax = 4096;   // that a row attends to
 
 // What: shapes and bounds of every pass.
 struct QsaDesc {

@@ -1,0 +1,97 @@
+// Tensor-core products of bf16 tiles with fp32 sums, m16n8k16, and the loads of their operands from
+// shared memory. Rows of a tile are 16-byte aligned.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace hearth {
+
+struct MmaA {  // 16 x 16, row-major
+  uint32_t x[4];
+};
+struct MmaB {  // two neighbouring 16 x 8
+  uint32_t x[4];
+};
+
+__device__ inline uint32_t SharedAddress(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// Rows [0, 16), columns [0, 16) of `tile`.
+__device__ inline MmaA LoadA(const __nv_bfloat16* tile, uint32_t stride) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t address = SharedAddress(tile + (lane % 16) * stride + lane / 16 * 8);
+  MmaA a;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a.x[0]), "=r"(a.x[1]), "=r"(a.x[2]), "=r"(a.x[3])
+               : "r"(address)
+               : "memory");
+  return a;
+}
+
+// B[k][n] = tile[n][k] for n in [0, 16), k in [0, 16).
+__device__ inline MmaB LoadBFromRows(const __nv_bfloat16* tile, uint32_t stride) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t address =
+      SharedAddress(tile + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
+  MmaB b;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b.x[0]), "=r"(b.x[1]), "=r"(b.x[2]), "=r"(b.x[3])
+               : "r"(address)
+               : "memory");
+  return b;
+}
+
+// B[k][n] = tile[k][n] for k in [0, 16), n in [0, 16).
+__device__ inline MmaB LoadBFromColumns(const __nv_bfloat16* tile, uint32_t stride) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t address =
+      SharedAddress(tile + (lane % 8 + lane / 8 % 2 * 8) * stride + lane / 16 * 8);
+  MmaB b;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b.x[0]), "=r"(b.x[1]), "=r"(b.x[2]), "=r"(b.x[3])
+               : "r"(address)
+               : "memory");
+  return b;
+}
+
+// 16 x 8 sums: lane l holds (l / 4, l % 4 * 2 + {0, 1}) and the same eight rows below.
+struct MmaSum {
+  float x[4] = {};
+};
+
+__device__ inline void Multiply(const MmaA& a, uint32_t b0, uint32_t b1, MmaSum* sum) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum->x[0]), "+f"(sum->x[1]), "+f"(sum->x[2]), "+f"(sum->x[3])
+      : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b0), "r"(b1));
+}
+
+// x = high + low, to 16 bits of mantissa.
+struct Bf16Terms {
+  __nv_bfloat16 high;
+  __nv_bfloat16 low;
+};
+
+__device__ inline Bf16Terms SplitBf16(float x) {
+  const __nv_bfloat16 high = __float2bfloat16_rn(x);
+  return {high, __float2bfloat16_rn(__fsub_rn(x, __bfloat162float(high)))};
+}
+
+// 16 bytes from global to shared memory, without registers; zeros when not `valid`.
+__device__ inline void CopyAsync16(void* shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
+               "l"(global), "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most `kLeft` of the committed groups are under way.
+template <int kLeft>
+__device__ inline void WaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+}  // namespace hearth

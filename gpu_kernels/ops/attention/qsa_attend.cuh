@@ -1,0 +1,38 @@
+// The kernels of LaunchQsaAttend.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "gpu_kernels/ops/pass_table.h"
+
+namespace hearth {
+
+struct QsaAttendKernelArgs {
+  GpuPassTable pass;
+  const float* qg;         // (rows, head_count, 2, head_dim)
+  const uint32_t* chosen;  // (rows, block_count_max)
+  float* partial;          // (rows, share_count, head_count, head_dim): sum of p * v
+  float2* softmax;         // (rows, share_count, head_count): maximum of s, sum of p
+  float* out;              // (rows, head_count * head_dim)
+  int8_t* q;
+  float* scale;
+  int32_t* sum16;
+  float softmax_scale;  // 1 / sqrt(head_dim)
+  KvFormat kv_format;
+  uint32_t layer, head_count, kv_head_count, head_dim;
+  uint32_t block_tokens, block_count_max;
+  uint32_t share_count;      // shares of a row that have a place in `partial`
+  uint32_t tiles_per_share;  // tiles of kQsaSplitPositions positions
+};
+
+// Every share of every row, by lists of positions.
+absl::Status EnqueueQsaShares(const QsaAttendKernelArgs& args, cudaStream_t stream);
+
+// Shares in order, gate, quantisation.
+absl::Status EnqueueQsaMerge(const QsaAttendKernelArgs& args, cudaStream_t stream);
+
+}  // namespace hearth
