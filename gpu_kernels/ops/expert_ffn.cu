@@ -26,6 +26,7 @@ struct DeviceRows {
 
 struct KernelArgs {
   const ExpertFfnItem* items;
+  const uint32_t* item_count;  // or null: all that the grid has
   const ExpertFfnEntry* entries;
   DeviceRows x;  // read only
   DeviceRows h;  // one row for each entry
@@ -297,6 +298,7 @@ __device__ void ChooseRows(const KernelArgs& args, const ExpertFfnItem& item, ui
 template <Stage kStage, int kRowsMax>
 __global__ void __launch_bounds__(kFfnThreadsMax) ExpertFfnKernel(const KernelArgs args) {
   extern __shared__ uint4 shared[];
+  if (args.item_count != nullptr && blockIdx.y >= *args.item_count) return;
   const ExpertFfnItem item = args.items[blockIdx.y];
   // The host promises entry_count <= rows_max; a broken promise must not leave the arrays.
   const uint32_t rows = min(item.entry_count, static_cast<uint32_t>(kRowsMax));
@@ -343,6 +345,7 @@ absl::Status LaunchExpertFfn(const ExpertFfnDesc& desc, const ExpertFfnPlan& pla
   const ExpertLayout& layout = desc.layout;
   KernelArgs common = {};
   common.items = args.items;
+  common.item_count = args.item_count;
   common.entries = args.entries;
   common.x = {const_cast<int8_t*>(args.q), const_cast<float*>(args.scale),
               const_cast<int32_t*>(args.sum16)};

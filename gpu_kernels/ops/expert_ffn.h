@@ -26,12 +26,12 @@ inline constexpr uint32_t kExpertRowsMax = 8;  // rows of one expert in one call
 inline constexpr uint32_t kExpertItemsMax = 1
                                             << 15;  // below the 65,535 of a grid's second dimension
 
-// What: shapes and bounds.
+// What: shapes and bounds. A captured graph keeps them; the lists themselves are read on the device.
 struct ExpertFfnDesc {
   ExpertLayout layout;       // kNvfp4
-  uint32_t item_count = 0;   // distinct experts, 1 to kExpertItemsMax
+  uint32_t item_count = 0;   // most distinct experts, 1 to kExpertItemsMax
   uint32_t rows_max = 0;     // most rows of any expert, 1 to kExpertRowsMax
-  uint32_t entry_count = 0;  // rows of all experts together
+  uint32_t entry_count = 0;  // most rows of all experts together
 };
 
 // How one of the two launches is cut.
@@ -71,6 +71,9 @@ static_assert(sizeof(ExpertFfnEntry) == 8);
 // Where: device addresses, valid until the stream has passed the launch.
 struct ExpertFfnArgs {
   const ExpertFfnItem* items = nullptr;     // (item_count)
+  // How many of `items` there are: a word in device memory, 0 to desc.item_count, read by the
+  // kernels. Null: desc.item_count of them.
+  const uint32_t* item_count = nullptr;
   const ExpertFfnEntry* entries = nullptr;  // (entry_count)
   const int8_t* q = nullptr;                // x as QuantizedRows: (rows, hidden rounded up to 32)
   const float* scale = nullptr;
