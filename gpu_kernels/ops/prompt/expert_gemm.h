@@ -1,0 +1,88 @@
+// Routed NVFP4 experts over the rows of a prompt on tensor cores: y = down(quantise(silu(gate(x)) *
+// up(x))) for a list of experts, each with the rows that chose it. Blobs:
+// pack/format/expert_layout.h.
+//
+// Arithmetic: canonical (cpu_kernels/ops/expert.h), the bits of every other implementation. A
+// tensor core multiplies fp16 weights with their E4M3 scales in them (six significant bits) by int8
+// activations as fp16, over one sub-block of 16: all products are multiples of one power of two and
+// their sum is below 2^24 of it, so the sum is exact in whatever order it is formed. One fma by the
+// activation's scale adds it to the segment's accumulator; that this is the canonical fma is what
+// cpu_kernels/ops/activation.h restricts scales for. It holds for scales below 2^112; larger ones,
+// of activations above 2^118, may overflow where the canonical order does not.
+//
+// Bound by the fp32 pipe: four fma of 32 lanes for 2,048 products, next to the decoding of weights,
+// which the columns of a tile share.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu_kernels/device/stream.h"
+#include "gpu_kernels/ops/expert_ffn.h"
+#include "pack/format/expert_layout.h"
+
+namespace hearth {
+
+// Columns (rows of x) of one block of threads, by class of kernel.
+inline constexpr uint32_t kGemmClassColumns[] = {16, 32, 64, 96};
+inline constexpr uint32_t kGemmClassCount = 4;
+
+// Up to kGemmClassColumns[class] entries of one expert.
+struct ExpertGemmTile {
+  uint32_t item = 0;
+  uint32_t entry_begin = 0;
+  uint32_t columns = 0;
+};
+
+// Tiles of all items, those of one class after the other.
+struct ExpertGemmTiles {
+  std::vector<ExpertGemmTile> tiles;
+  uint32_t class_begin[kGemmClassCount + 1] = {};
+};
+
+// Cuts every item into the fewest tiles, of nearly equal columns. Pure; reuses the vector's memory.
+void CutExpertGemm(std::span<const ExpertFfnItem> items, ExpertGemmTiles& tiles);
+
+struct ExpertGemmDesc {
+  ExpertLayout layout;       // kNvfp4
+  uint32_t row_count = 0;    // of x
+  uint32_t entry_count = 0;  // rows of all experts together
+};
+
+// Workspace: x and h of every entry as fp16 with their scales.
+struct ExpertGemmPlan {
+  uint64_t x_scale_offset_bytes = 0;  // x itself starts at 0
+  uint64_t h_offset_bytes = 0;
+  uint64_t h_scale_offset_bytes = 0;
+  uint64_t workspace_bytes = 0;
+};
+
+struct ExpertGemmArgs {  // device addresses, valid until the stream has passed the launches
+  const ExpertFfnItem* items = nullptr;
+  const ExpertFfnEntry* entries = nullptr;  // (entry_count)
+  const ExpertGemmTile* tiles = nullptr;    // as CutExpertGemm() made them
+  const int8_t* q = nullptr;                // x as QuantizedRows: (row_count, hidden up to 32)
+  const float* scale = nullptr;
+  float* y = nullptr;  // rows named by the entries, row stride y_stride
+  uint32_t y_stride = 0;
+  std::byte* workspace = nullptr;  // workspace_bytes, 256-byte aligned
+};
+
+// InvalidArgument names what does not fit.
+absl::StatusOr<ExpertGemmPlan> PlanExpertGemm(const ExpertGemmDesc& desc);
+
+// Turns x into the form that the products read; once for all lists over the same x.
+absl::Status LaunchExpertGemmRows(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
+                                  const ExpertGemmArgs& args, CudaStreamView stream);
+// The two products of the experts in `tiles`, whose class bounds are those of `cut`. Enqueues and
+// returns.
+absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
+                              const ExpertGemmTiles& cut, const ExpertGemmArgs& args,
+                              CudaStreamView stream);
+
+}  // namespace hearth

@@ -1,0 +1,79 @@
+// The host arithmetic of gpu_kernels/ops/prompt/expert_gemm.h.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "cpu_kernels/ops/activation.h"
+#include "gpu_kernels/ops/prompt/expert_gemm.h"
+#include "runtime/base/units.h"
+
+namespace hearth {
+namespace {
+
+constexpr uint64_t kPartAlignBytes = 256;
+constexpr uint32_t kColumnsMax = kGemmClassColumns[kGemmClassCount - 1];
+
+uint32_t ClassOf(uint32_t columns) {
+  uint32_t c = 0;
+  while (kGemmClassColumns[c] < columns) ++c;
+  return c;
+}
+
+// Calls visit(tile) for every tile of `items`.
+template <class Visit>
+void ForEachTile(std::span<const ExpertFfnItem> items, Visit&& visit) {
+  for (uint32_t i = 0; i < items.size(); ++i) {
+    const uint32_t count = items[i].entry_count;
+    const uint32_t parts = (count + kColumnsMax - 1) / kColumnsMax;
+    for (uint32_t p = 0; p < parts; ++p) {
+      const uint32_t begin = count * p / parts;
+      const uint32_t end = count * (p + 1) / parts;
+      visit(ExpertGemmTile{
+          .item = i, .entry_begin = items[i].entry_begin + begin, .columns = end - begin});
+    }
+  }
+}
+
+}  // namespace
+
+void CutExpertGemm(std::span<const ExpertFfnItem> items, ExpertGemmTiles& tiles) {
+  uint32_t counts[kGemmClassCount] = {};
+  ForEachTile(items, [&](const ExpertGemmTile& tile) { ++counts[ClassOf(tile.columns)]; });
+  uint32_t next[kGemmClassCount];
+  tiles.class_begin[0] = 0;
+  for (uint32_t c = 0; c < kGemmClassCount; ++c) {
+    next[c] = tiles.class_begin[c];
+    tiles.class_begin[c + 1] = tiles.class_begin[c] + counts[c];
+  }
+  tiles.tiles.resize(tiles.class_begin[kGemmClassCount]);
+  ForEachTile(items, [&](const ExpertGemmTile& tile) {
+    tiles.tiles[next[ClassOf(tile.columns)]++] = tile;
+  });
+}
+
+absl::StatusOr<ExpertGemmPlan> PlanExpertGemm(const ExpertGemmDesc& desc) {
+  if (desc.layout.format != ExpertFormat::kNvfp4) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("experts in ", ExpertFormatName(desc.layout.format),
+                     ": the prompt product on tensor cores takes nvfp4"));
+  }
+  if (desc.row_count == 0 || desc.entry_count == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("a prompt product of ", desc.row_count,
+                                                   " rows and ", desc.entry_count, " entries"));
+  }
+  ExpertGemmPlan plan;
+  const auto half_bytes = [](uint64_t rows, uint32_t cols) {
+    return AlignUp(rows * ActivationBlocks(cols) * kActivationBlockValues * 2, kPartAlignBytes);
+  };
+  const auto scale_bytes = [](uint64_t rows, uint32_t cols) {
+    return AlignUp(rows * ActivationBlocks(cols) * sizeof(float), kPartAlignBytes);
+  };
+  plan.x_scale_offset_bytes = half_bytes(desc.row_count, desc.layout.hidden);
+  plan.h_offset_bytes = plan.x_scale_offset_bytes + scale_bytes(desc.row_count, desc.layout.hidden);
+  plan.h_scale_offset_bytes = plan.h_offset_bytes + half_bytes(desc.entry_count, desc.layout.width);
+  plan.workspace_bytes =
+      plan.h_scale_offset_bytes + scale_bytes(desc.entry_count, desc.layout.width);
+  return plan;
+}
+
+}  // namespace hearth

@@ -1,0 +1,75 @@
+// A prompt of 4,096 tokens through one layer's experts on tensor cores: time beside its roofline,
+// the larger of the weights' bytes over the card's read rate and the operations over its int8 rate.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "gpu_kernels/ops/read_probe.h"
+#include "tests/gpu_kernels/prompt/expert_gemm_case.h"
+
+namespace hearth {
+namespace {
+
+constexpr double kInt8OpsPerSec = 1979e12;  // H200, dense, its data sheet
+
+// `experts` experts of which each row chooses ten.
+ExpertFfnCase PromptCase(uint32_t rows, uint32_t experts) {
+  Prng prng(7);
+  const ExpertLayout layout{ExpertFormat::kNvfp4, 2560, 640};
+  ExpertFfnCase c(layout, Quantized(RandomFloats(&prng, rows * 2560, 1), rows, 2560));
+  const ExpertBlob blob = ExpertBlob::Random(&prng, ExpertFormat::kNvfp4, 2560, 640);
+  const double mean = 10.0 * rows / experts;
+  for (uint32_t i = 0; i < experts; ++i) {
+    const double share = 0.5 + prng.Uniform();
+    const auto count = static_cast<uint32_t>(std::max(1.0, mean * share));
+    c.AddItem(&prng, blob, std::min(count, rows));
+  }
+  c.Finish(&prng);
+  return c;
+}
+
+absl::Status Bench(uint32_t rows, uint32_t experts) {
+  HEARTH_ASSIGN_OR_RETURN(const GpuList list, ListGpus());
+  if (list.gpus.empty()) return absl::UnavailableError(list.reason);
+  const GpuInfo& gpu = list.gpus[0];
+  HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu.id));
+  HEARTH_ASSIGN_OR_RETURN(const double read_rate, MeasureDeviceReadRate(gpu));
+  const ExpertFfnCase c = PromptCase(rows, experts);
+  HEARTH_ASSIGN_OR_RETURN(const ExpertGemmOnGpu run, ExpertGemmOnGpu::Create(c, gpu.id, stream));
+  HEARTH_RETURN_IF_ERROR(run.Launch(stream));
+  HEARTH_RETURN_IF_ERROR(stream.Synchronize());
+  std::vector<double> times;
+  for (uint32_t i = 0; i < 15; ++i) {
+    HEARTH_ASSIGN_OR_RETURN(UniqueEvent start, UniqueEvent::Create(gpu.id));
+    HEARTH_ASSIGN_OR_RETURN(UniqueEvent stop, UniqueEvent::Create(gpu.id));
+    HEARTH_RETURN_IF_ERROR(start.Record(stream.view()));
+    HEARTH_RETURN_IF_ERROR(run.Launch(stream));
+    HEARTH_RETURN_IF_ERROR(stop.Record(stream.view()));
+    HEARTH_ASSIGN_OR_RETURN(const double seconds, UniqueEvent::SecondsBetween(start, stop));
+    times.push_back(seconds);
+  }
+  std::nth_element(times.begin(), times.begin() + 7, times.end());
+  const double seconds = times[7];
+  const double operations = 2.0 * 3 * 2560 * 640 * static_cast<double>(c.entries.size());
+  const double bytes = static_cast<double>(experts * c.layout.blob_bytes());
+  const double floor = std::max(bytes / read_rate, operations / kInt8OpsPerSec);
+  std::printf("%6u %8u %8zu %10.1f %10.1f %10.1f %9.1f%%\n", rows, experts, c.entries.size(),
+              seconds * 1e6, floor * 1e6, operations / seconds * 1e-12, floor / seconds * 100);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace hearth
+
+int main() {
+  std::printf("  rows  experts  entries         us   floor us     Tera-op/s  roofline\n");
+  for (const auto& [rows, experts] :
+       {std::pair{256u, 512u}, {1024u, 512u}, {2048u, 512u}, {4096u, 512u}, {4096u, 205u}}) {
+    const absl::Status status = hearth::Bench(rows, experts);
+    if (!status.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+      return 1;
+    }
+  }
+  return 0;
+}
