@@ -69,8 +69,13 @@ absl::Status CheckList(const ExpertList& list, uint32_t entries_max, LayerId lay
 
 }  // namespace
 
-ExchangeHost::ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> memory, Clock& clock)
-    : layout_(layout), memory_(memory), clock_(clock), experts_(layout.entries_max()) {
+ExchangeHost::ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> memory, Clock& clock,
+                           uint32_t sequence)
+    : layout_(layout),
+      memory_(memory),
+      clock_(clock),
+      sequence_(sequence),
+      experts_(layout.entries_max()) {
   HEARTH_CHECK(memory.size() >= layout.bytes);
   HEARTH_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % 128 == 0);
 }

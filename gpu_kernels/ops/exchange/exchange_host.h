@@ -57,7 +57,9 @@ struct ExchangeFollows {
 class ExchangeHost {
  public:
   // `memory`: layout.bytes of zeros at first, 128-byte aligned, outlives this; so does `clock`.
-  ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> memory, Clock& clock);
+  // `sequence`: of the window before the first.
+  ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> memory, Clock& clock,
+               uint32_t sequence = 0);
 
   // Starts the next window: its sequence number, which the card reads when it begins. The card is
   // done with the window before.
@@ -103,7 +105,7 @@ class ExchangeHost {
   const ExchangeLayout layout_;
   const std::span<std::byte> memory_;
   Clock& clock_;
-  uint32_t sequence_ = 0;
+  uint32_t sequence_;
   std::vector<uint32_t> experts_;
 };
 

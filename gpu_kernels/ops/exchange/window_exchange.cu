@@ -75,20 +75,21 @@ __global__ void __launch_bounds__(kPublishThreads)
                   uint64_t* arrived, const __grid_constant__ PublishParts parts) {
   const uint32_t sequence = words.state->sequence;
   if (blockIdx.x == 0) {
-    if (threadIdx.x == 0) Stamp(words, sequence, ExchangeStamp::kPublishBegin);
     for (uint32_t i = threadIdx.x; i < entry_count; i += blockDim.x) {
       StoreRelaxed(routes + i, TaggedWord(sequence, expert[i]));
     }
     return;
   }
   const uint32_t block = blockIdx.x - 1;
+  const bool stamps = block == 0 && threadIdx.x == 0;
+  if (stamps) Stamp(words, sequence, ExchangeStamp::kPublishBegin);
   for (uint32_t i = 0; i < parts.count; ++i) {
     CopyShare(parts.part[i], block * blockDim.x + threadIdx.x, kPublishBlocks * blockDim.x);
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
   StoreRelease(arrived + block, TaggedWord(sequence, 0));
-  if (block == 0) Stamp(words, sequence, ExchangeStamp::kPublishEnd);
+  if (stamps) Stamp(words, sequence, ExchangeStamp::kPublishEnd);
 }
 
 struct ListTarget {

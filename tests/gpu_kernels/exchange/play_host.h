@@ -1,0 +1,181 @@
+// The host's side of the game of play_layer.h.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu_kernels/ops/exchange/exchange_host.h"
+#include "runtime/base/prng.h"
+#include "runtime/base/status.h"
+#include "tests/gpu_kernels/exchange/play_layer.h"
+
+namespace hearth {
+
+// What the host tells the card of one layer, drawn at random: each entry is a hit, late or the
+// CPU's.
+struct PlayDraw {
+  std::vector<ExpertFfnItem> hit_items, late_items;
+  std::vector<ExpertFfnEntry> hit_entries, late_entries;
+  std::vector<uint32_t> cpu_entries;
+
+  void Draw(Prng* prng, uint32_t rows, uint32_t ranks) {
+    for (auto* items : {&hit_items, &late_items}) items->clear();
+    for (auto* entries : {&hit_entries, &late_entries}) entries->clear();
+    cpu_entries.clear();
+    const uint64_t hit_share = prng->Below(5), late_share = prng->Below(3);  // of 4 and of 2
+    for (uint32_t e = 0; e < rows * ranks; ++e) {
+      const ExpertFfnEntry entry = {.x_row = e / ranks, .y_row = e};
+      if (prng->Below(4) < hit_share) {
+        hit_entries.push_back(entry);
+      } else if (prng->Below(2) < late_share) {
+        late_entries.push_back(entry);
+      } else {
+        cpu_entries.push_back(e);
+      }
+    }
+    Group(prng, static_cast<uint32_t>(hit_entries.size()), &hit_items);
+    Group(prng, static_cast<uint32_t>(late_entries.size()), &late_items);
+  }
+
+  static void Group(Prng* prng, uint32_t entry_count, std::vector<ExpertFfnItem>* items) {
+    for (uint32_t begin = 0; begin < entry_count;) {
+      const auto count =
+          static_cast<uint32_t>(1 + prng->Below(std::min(entry_count - begin, kItemRowsMax)));
+      const uint64_t address = prng->Below(uint64_t{1} << (kItemAddressBits - 6)) * 64;
+      items->push_back({.blob = reinterpret_cast<const std::byte*>(address),
+                        .entry_begin = begin,
+                        .entry_count = count});
+      begin += count;
+    }
+  }
+};
+
+class PlayHost {
+ public:
+  // `check_rows`: looks at every word of the rows, not only at a few.
+  PlayHost(ExchangeHost& host, Clock& clock, uint64_t seed, bool check_rows)
+      : host_(host), clock_(clock), prng_(seed), check_rows_(check_rows) {}
+
+  // The host's part of a window that the card has been told to begin.
+  absl::Status PlayWindow(uint32_t rows) {
+    uint64_t digest = PlayMix(host_.sequence());
+    for (uint32_t layer = 0; layer < host_.layout().shape.layer_count; ++layer) {
+      HEARTH_RETURN_IF_ERROR(PlayOne(LayerId(layer), rows, &digest));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kWaitNs = 10'000'000'000;
+
+  absl::Status PlayOne(LayerId layer, uint32_t rows, uint64_t* digest) {
+    const ExchangeShape& shape = host_.layout().shape;
+    HEARTH_ASSIGN_OR_RETURN(const std::span<const uint32_t> experts,
+                            host_.AwaitRoutes(layer, rows, clock_.NowNs() + kWaitNs));
+    for (uint32_t i = 0; i < experts.size(); ++i) {
+      if (experts[i] == PlayExpert(*digest, i)) continue;
+      return absl::DataLossError(absl::StrCat("window ", host_.sequence(), " layer ", layer.value,
+                                              " entry ", i, ": expert ", experts[i]));
+    }
+    draw_.Draw(&prng_, rows, shape.ranks);
+    const ExchangeFollows follows = {.late = !draw_.late_items.empty(),
+                                     .outputs = !draw_.cpu_entries.empty()};
+    HEARTH_RETURN_IF_ERROR(host_.PostHits(layer, {draw_.hit_items, draw_.hit_entries}, follows));
+    HEARTH_ASSIGN_OR_RETURN(const PublishedRows published,
+                            host_.AwaitRows(layer, rows, clock_.NowNs() + kWaitNs));
+    HEARTH_RETURN_IF_ERROR(CheckRows(published, layer, rows, *digest));
+    const bool outputs_first = prng_.Below(2) != 0;
+    if (follows.outputs && outputs_first) PostOutputs(layer);
+    if (follows.late) {
+      HEARTH_RETURN_IF_ERROR(host_.PostLate(layer, {draw_.late_items, draw_.late_entries}));
+    }
+    if (follows.outputs && !outputs_first) PostOutputs(layer);
+    *digest = PlayMix(*digest + Terms(layer));
+    return absl::OkStatus();
+  }
+
+  void PostOutputs(LayerId layer) {
+    const uint32_t hidden = host_.layout().shape.hidden;
+    const std::span<float> output = host_.output(layer);
+    for (const uint32_t e : draw_.cpu_entries) {
+      output[size_t{e} * hidden] = static_cast<float>(prng_.Uniform());
+      output[size_t{e} * hidden + hidden - 1] = static_cast<float>(prng_.Uniform());
+    }
+    host_.PostOutputs(layer);
+  }
+
+  uint64_t Terms(LayerId layer) const {
+    uint64_t sum =
+        ListTerms(draw_.hit_items, draw_.hit_entries, PlayPart::kHitItem, PlayPart::kHitEntry) +
+        ListTerms(draw_.late_items, draw_.late_entries, PlayPart::kLateItem, PlayPart::kLateEntry);
+    for (const auto* entries : {&draw_.hit_entries, &draw_.late_entries}) {
+      for (const ExpertFfnEntry& entry : *entries) {
+        sum += PlayTerm(PlayPart::kOnCard, entry.y_row, 1, 0);
+      }
+    }
+    const uint32_t hidden = host_.layout().shape.hidden;
+    const std::span<const float> output = host_.output(layer);
+    for (const uint32_t e : draw_.cpu_entries) {
+      sum += PlayTerm(PlayPart::kOutput, e, std::bit_cast<uint32_t>(output[size_t{e} * hidden]),
+                      std::bit_cast<uint32_t>(output[size_t{e} * hidden + hidden - 1]));
+    }
+    return sum;
+  }
+
+  static uint64_t ListTerms(std::span<const ExpertFfnItem> items,
+                            std::span<const ExpertFfnEntry> entries, PlayPart item_part,
+                            PlayPart entry_part) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < items.size(); ++i) {
+      sum += PlayItemTerm(item_part, i, reinterpret_cast<uint64_t>(items[i].blob),
+                          items[i].entry_begin, items[i].entry_count);
+    }
+    for (size_t i = 0; i < entries.size(); ++i) {
+      sum += PlayTerm(entry_part, i, entries[i].x_row, entries[i].y_row);
+    }
+    return sum;
+  }
+
+  absl::Status CheckRows(const PublishedRows& rows, LayerId layer, uint32_t row_count,
+                         uint64_t digest) const {
+    const ExchangeShape& shape = host_.layout().shape;
+    const uint32_t blocks = shape.hidden / 32;
+    const struct {
+      PlayPart part;
+      const void* words;
+      uint32_t count;
+    } arrays[] = {{PlayPart::kWeight, rows.weight, shape.ranks},
+                  {PlayPart::kQ, rows.quantized.q, shape.hidden / 4},
+                  {PlayPart::kScale, rows.quantized.scale, blocks},
+                  {PlayPart::kSum16, rows.quantized.sum16, blocks * 2},
+                  {PlayPart::kRotatedQ, rows.rotated.q, shape.hidden / 4},
+                  {PlayPart::kRotatedScale, rows.rotated.scale, 1},
+                  {PlayPart::kRotatedSum, rows.rotated.sum, 1},
+                  {PlayPart::kX, rows.x, shape.hidden}};
+    for (const auto& array : arrays) {
+      if (array.words == nullptr) continue;
+      const uint32_t count = array.count * row_count;
+      for (uint32_t i = 0; i < count; i += check_rows_ ? 1 : count / 7 + 1) {
+        uint32_t word = 0;
+        std::memcpy(&word, static_cast<const std::byte*>(array.words) + size_t{i} * 4, 4);
+        if (word == PlayWord(digest, array.part, i)) continue;
+        return absl::DataLossError(absl::StrCat("window ", host_.sequence(), " layer ", layer.value,
+                                                " rows, part ", static_cast<uint32_t>(array.part),
+                                                " word ", i));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  ExchangeHost& host_;
+  Clock& clock_;
+  Prng prng_;
+  bool check_rows_;
+  PlayDraw draw_;
+};
+
+}  // namespace hearth
