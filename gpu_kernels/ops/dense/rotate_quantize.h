@@ -12,8 +12,7 @@
 
 namespace hearth {
 
-inline constexpr uint32_t kRotateQuantizeColsMax =
-    12'288;  // a row stands in 48 KiB of shared memory
+inline constexpr uint32_t kRotateQuantizeColsMax = 8192;  // a row stands in shared memory
 
 // All pointers of `args` are device addresses; x on 16 bytes with x_stride a multiple of 4, q on 4;
 // `scratch` is not used. cols is a multiple of 32, at most kRotateQuantizeColsMax. One block of

@@ -1,0 +1,59 @@
+// How the products of dense_matmul.h are cut into blocks of threads. Pure host arithmetic.
+//
+// The reduction is cut into chunks of 256 columns, and these are dealt to the warps of a team: warp
+// s takes the chunks s, s + S, ... A team computes one unit at a time: a band of 16 rows of a Q8
+// matrix, or 4 rows of a row-major one. S depends on the columns alone, so that an output's bits
+// depend on neither the rows of x nor the other matrices of the launch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/ops/dense/dense_matmul.h"
+
+namespace hearth {
+
+inline constexpr uint32_t kMatmulChunkCols = 256;
+inline constexpr uint32_t kMatmulSegmentsMax = 20;
+inline constexpr uint32_t kMatmulThreadsMax = 32 * kMatmulSegmentsMax;
+inline constexpr uint32_t kMatmulColsMax = 1u << 15;
+inline constexpr uint32_t kRowUnitRows = 4;  // rows of a row-major unit
+inline constexpr uint32_t kTensorRows = 8;   // rows of x in one tensor-core product
+
+struct DenseMatmulCut {
+  uint32_t segments = 0;        // S
+  uint32_t teams = 0;           // of a block of threads
+  uint32_t threads = 0;         // 32 * segments * teams
+  uint32_t rows_max = 0;        // of x in one launch; more rows take several
+  uint32_t shared_bytes = 0;    // of a launch of rows_max rows
+  uint32_t band_count = 0;      // units of Q8 matrices
+  uint32_t row_unit_count = 0;  // units of the others, for each group of kTensorRows rows of x
+};
+
+// S for this many columns.
+uint32_t MatmulSegments(uint32_t cols);
+
+// Bytes of shared memory for `rows` rows of x: staged rows when there is a Q8 matrix, and the
+// segments' sums.
+uint32_t MatmulSharedBytes(uint32_t rows, uint32_t cols, uint32_t segments, uint32_t teams,
+                           bool has_q8);
+
+// InvalidArgument names what does not fit.
+absl::StatusOr<DenseMatmulCut> CutDenseMatmul(const DenseMatmulArgs& args, const GpuLimits& gpu);
+
+// The class of `rows`, for which kernels are compiled: 1, 4, 8 or 16.
+uint32_t MatmulRowsClass(uint32_t rows);
+
+// Blocks of threads of one launch of `rows` rows when a multiprocessor holds `resident_blocks`:
+// every block gets as many jobs as the next.
+uint32_t MatmulBlocks(const DenseMatmulCut& cut, uint32_t rows, uint32_t resident_blocks,
+                      const GpuLimits& gpu);
+
+// What LaunchDenseMatmul and LaunchDenseGemm both ask of their arguments.
+absl::Status CheckDenseProduct(const DenseMatmulArgs& args, uint32_t rows_max);
+
+}  // namespace hearth
