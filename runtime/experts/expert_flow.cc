@@ -52,6 +52,7 @@ void ExpertFlow::Begin(std::span<const FlowJob> jobs, const FlowShape& shape) {
     states_[j].stage.store(jobs[j].prepared ? kPrepared : kWaiting, std::memory_order_relaxed);
     states_[j].gate_up_bands_left.store(shape.gate_up_band_count, std::memory_order_relaxed);
     states_[j].down_bands_left.store(shape.down_band_count, std::memory_order_relaxed);
+    if (jobs[j].absent) continue;
     if (jobs[j].late) {
       late_order_[late_count_++].store(kNotArrived, std::memory_order_relaxed);
       continue;

@@ -36,6 +36,7 @@ struct FlowJob {  // one distinct expert
   uint32_t node = 0;      // memory node that holds its weights
   bool prepared = false;  // it has nothing to prepare
   bool late = false;      // waits for Arrive()
+  bool absent = false;    // somebody else's: nothing of it is handed out
 };
 
 // What a finished piece brought about.

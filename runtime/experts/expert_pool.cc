@@ -151,8 +151,10 @@ void ExpertPool::MakeJobs(const WindowPlan& plan, std::span<const ExpertWeights>
     const PlannedExpert& planned = plan.experts[i];
     jobs_.push_back(
         {.blob = weights[i].blob, .first_entry = planned.entry_begin, .rows = planned.entry_count});
-    flow_jobs_.push_back(
-        {.rows = planned.entry_count, .node = weights[i].node, .late = weights[i].blob == nullptr});
+    flow_jobs_.push_back({.rows = planned.entry_count,
+                          .node = weights[i].node,
+                          .late = weights[i].blob == nullptr,
+                          .absent = weights[i].elsewhere});
   }
 }
 
@@ -339,6 +341,8 @@ void ExpertPool::Begin(LayerId layer_id, const WindowPlan& plan, const ExpertRow
                 : stored.format == ExpertFormat::kXt    ? RowForm::kRotated
                                                         : RowForm::kFloat;
   MakeJobs(plan, weights);
+  layer_.has_work = !std::ranges::all_of(flow_jobs_, &FlowJob::absent);
+  if (!layer_.has_work) return;
   if (layer_.form == RowForm::kRotated) RotateInput(layer_.input);
   PlaceRows(layer_);
   flow_->Begin(flow_jobs_, ShapeOf(layer_.layout));
@@ -350,6 +354,7 @@ void ExpertPool::Arrive(uint32_t index, const std::byte* blob) {
 }
 
 LayerTimes ExpertPool::Finish() {
+  if (!layer_.has_work) return {};
   for (WorkerTimes& worker : worker_times_) worker.times = {};
   deps_.team.ForRanges(deps_.team.worker_count(), 1,
                        [&](uint32_t worker, uint32_t, uint32_t) { RunPieces(layer_, worker); });

@@ -37,6 +37,7 @@ struct ExpertRows {
 struct ExpertWeights {
   const std::byte* blob = nullptr;  // 64-byte aligned; null: they come with Arrive()
   uint32_t node = 0;                // memory node that holds them
+  bool elsewhere = false;           // a card computes it: the pool leaves its entries alone
 };
 
 // Worker time of one layer, summed over the workers.
@@ -86,7 +87,7 @@ class ExpertPool {
   // Prepares a layer: weights[i] is plan.experts[i]'s (from Decode() where it decodes first), valid
   // until the expert is done. output
   // (rows, ranks, hidden): every entry of the plan is written, unweighted, but for experts that
-  // never arrive. After an error there is nothing to finish.
+  // never arrive or are computed elsewhere. After an error there is nothing to finish.
   void Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& input,
              std::span<const ExpertWeights> weights, std::span<float> output, ExpertDoneSink* done);
   // Weights that were null at Begin(), once each, from any thread; null: they will not come.
@@ -132,6 +133,7 @@ class ExpertPool {
     std::span<float> output;
     ExpertDoneSink* done = nullptr;
     RowForm form = RowForm::kFloat;
+    bool has_work = false;
   };
 
   struct Buffers {

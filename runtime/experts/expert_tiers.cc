@@ -7,27 +7,10 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
+#include "runtime/experts/bounded_wait.h"
 
 namespace hearth {
 namespace {
-
-// Waits for one upload.
-class OneUpload final : public UploadSink {
- public:
-  void OnUploaded(uint32_t, const absl::Status& status) override {
-    status_ = status;
-    done_.store(1, std::memory_order_release);
-    done_.notify_all();
-  }
-  absl::Status Await() {
-    done_.wait(0, std::memory_order_acquire);
-    return status_;
-  }
-
- private:
-  absl::Status status_;
-  std::atomic<uint32_t> done_{0};
-};
 
 // Fills proposed at once: each proposal looks at every expert, so that few at a time would make
 // filling a large cache slow.
@@ -40,6 +23,7 @@ bool ArrivesLate(Service service) { return service == Service::kPcie || service 
 ExpertTiers::ExpertTiers(const Deps& deps, const ExpertTiersOptions& options)
     : deps_(deps), options_(options), ledger_(deps.store.layer_count()) {
   HEARTH_CHECK((deps.slots == nullptr) == (deps.device == nullptr));
+  HEARTH_CHECK((deps.card != nullptr) == (deps.device != nullptr && deps.device->computes()));
   pcie_bytes_left_ = options.pcie_window_bytes_max;
   const uint32_t count = deps.store.expert_count();
   plan_.Reserve(options.rows_max, options.ranks, count);
@@ -53,13 +37,36 @@ ExpertTiers::ExpertTiers(const Deps& deps, const ExpertTiersOptions& options)
   fetched_index_.reserve(count);
   ahead_.reserve(count);
   if (deps.slots == nullptr) return;
+  host_reads_ = HostReadsSlots();
+  card_experts_.reserve(count);
+  card_leases_.reserve(count);
+  card_uploads_.reserve(count);
   fill_.resize(std::max(options.promotions_max, kFillsPerProposal));
   promotions_ = std::make_unique<Promotions>(
-      Promotions::Deps{.slots = *deps.slots, .device = *deps.device, .store = deps.store},
-      options.promotions_max);
+      Promotions::Deps{
+          .slots = *deps.slots, .device = *deps.device, .store = deps.store, .clock = deps.clock},
+      options.promotions_max, options.upload_wait_ns);
 }
 
-ExpertTiers::~ExpertTiers() = default;
+// The device and the card use what is gone afterwards unless they have answered.
+ExpertTiers::~ExpertTiers() {
+  (void)RetireCard();
+  HEARTH_CHECK(AwaitFor(deps_.clock, options_.upload_wait_ns,
+                        [&] { return uploads_left_.load(std::memory_order_acquire) == 0; }));
+}
+
+bool ExpertTiers::HostReadsSlots() const {
+  for (uint32_t p = 0; p < deps_.slots->pools().size(); ++p) {
+    if (deps_.slots->pools()[p].total_count() == 0) continue;
+    return !deps_.device->HostView({.pool = p, .slot = SlotId(0)}).empty();
+  }
+  return true;  // there are none
+}
+
+ExpertTiers::Way ExpertTiers::WayOf(LayerId layer, const ExpertRows& input) const {
+  if (deps_.pool.DecodesFirst(layer, input)) return Way::kDecode;
+  return deps_.card != nullptr && deps_.card->Computes(layer, input) ? Way::kCard : Way::kPool;
+}
 
 absl::Status ExpertTiers::FillSlots(const std::function<void(uint64_t, uint64_t)>& progress) {
   if (promotions_ == nullptr) return absl::OkStatus();
@@ -71,14 +78,14 @@ absl::Status ExpertTiers::FillSlots(const std::function<void(uint64_t, uint64_t)
     bool started = false;
     for (size_t i = 0; i < count; ++i) {
       if (deps_.slots->Heat(fill_[i].in) <= 0) break;  // nothing is known of it: let traffic decide
-      if (!promotions_->has_room()) promotions_->Drain();
+      if (!promotions_->has_room()) HEARTH_RETURN_IF_ERROR(promotions_->Drain());
       HEARTH_ASSIGN_OR_RETURN(ExpertLease lease, deps_.store.Acquire(fill_[i].in));
       done += deps_.store.layout(fill_[i].in.layer).stride_bytes();
       if (!promotions_->Start(fill_[i], std::move(lease))) break;
       started = true;
       if (progress) progress(std::min(done, total), total);
     }
-    promotions_->Drain();
+    HEARTH_RETURN_IF_ERROR(promotions_->Drain());
     if (!started) return absl::OkStatus();
     if (deps_.slots->stats().swap_count == landed) {
       return absl::InternalError(absl::StrCat("slots: no expert could be copied into ",
@@ -110,7 +117,7 @@ void ExpertTiers::FindExperts(LayerId layer) {
     item.status = absl::OkStatus();
     item.asked_ns = item.arrived_ns = 0;
     heat_.push_back(deps_.slots == nullptr ? 0 : deps_.slots->Heat(key));
-    if (deps_.slots != nullptr) item.slot = deps_.slots->Acquire(key);
+    if (UsesSlots()) item.slot = deps_.slots->Acquire(key);
     if (item.slot.valid()) {
       residency_.push_back(Residency::kVram);
       continue;
@@ -122,7 +129,7 @@ void ExpertTiers::FindExperts(LayerId layer) {
 }
 
 void ExpertTiers::ProposeSwaps(TrafficKind kind) {
-  if (deps_.slots == nullptr || kind != TrafficKind::kWindow) return;
+  if (!UsesSlots() || kind != TrafficKind::kWindow) return;
   for (const Swap& swap : deps_.slots->Propose()) {
     const auto at =
         std::lower_bound(plan_.experts.begin(), plan_.experts.end(), swap.in.expert,
@@ -139,11 +146,11 @@ void ExpertTiers::Choose(LayerId layer) {
                        .pcie_bytes_left = pcie_bytes_left_,
                        .blob_bytes = deps_.store.layout(layer).stride_bytes(),
                        .uploads_max = 0};
-  if (deps_.slots != nullptr) {
+  if (UsesSlots()) {
     limits.uploads_max = options_.promotions_max;
     limits.probes_left = pcie_bytes_left_ == options_.pcie_window_bytes_max ? 1 : 0;
     // Uploading to what the CPU has to compute anyway only pays when somebody asks for it.
-    if (limits.pcie_share < 0 && !deps_.device->computes()) limits.pcie_share = 0;
+    if (limits.pcie_share < 0 && way_ != Way::kCard) limits.pcie_share = 0;
   }
   ChooseServices(residency_, {.heat = heat_, .wanted = wanted_}, limits, costs_, plan_);
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
@@ -187,7 +194,23 @@ void ExpertTiers::OnUploaded(uint32_t index, const absl::Status& status) {
   Item& item = items_[index];
   item.arrived_ns = deps_.clock.NowNs();
   item.status = status;
-  deps_.pool.Arrive(index, status.ok() ? deps_.device->HostView(item.upload).data() : nullptr);
+  if (way_ == Way::kPool) {
+    deps_.pool.Arrive(index, status.ok() ? deps_.device->HostView(item.upload).data() : nullptr);
+    return;
+  }
+  if (way_ == Way::kCard && status.ok()) deps_.card->Arrive({.index = index, .slot = item.upload});
+  // Ordering: what was written of the item, and given to the card, comes before AwaitUploads()
+  // returns. The layer may be over after this.
+  uploads_left_.fetch_sub(1, std::memory_order_release);
+}
+
+absl::Status ExpertTiers::AwaitUploads(LayerId layer) {
+  const auto none_left = [&] { return uploads_left_.load(std::memory_order_acquire) == 0; };
+  if (AwaitFor(deps_.clock, options_.upload_wait_ns, none_left)) return absl::OkStatus();
+  lost_ = absl::DeadlineExceededError(absl::StrCat(
+      "layer ", layer.value, ": ", ToAbsl(deps_.device->name()),
+      " has not answered an upload within ", options_.upload_wait_ns / 1'000'000, " ms; restart"));
+  return lost_;
 }
 
 void ExpertTiers::OnExpertDone(uint32_t index) {
@@ -198,11 +221,15 @@ void ExpertTiers::OnExpertDone(uint32_t index) {
 }
 
 // The stored weights of plan.experts[i] for decoding, waiting for them where they arrive late.
-absl::StatusOr<const std::byte*> ExpertTiers::AwaitStored(LayerId layer, size_t i) {
+absl::StatusOr<const std::byte*> ExpertTiers::AwaitDecodable(LayerId layer, size_t i) {
   Item& item = items_[i];
   switch (plan_.experts[i].service) {
-    case Service::kVram:
-      return deps_.device->HostView(item.slot.ref()).data();
+    case Service::kVram: {
+      HEARTH_ASSIGN_OR_RETURN(
+          const std::span<const std::byte> bytes,
+          deps_.device->Read(item.slot.ref(), deps_.store.layout(layer).blob_bytes()));
+      return bytes.data();
+    }
     case Service::kCpu:
       return item.ram.bytes().data();
     case Service::kSsd: {
@@ -214,66 +241,115 @@ absl::StatusOr<const std::byte*> ExpertTiers::AwaitStored(LayerId layer, size_t 
     case Service::kPcie:
       break;
   }
-  OneUpload upload;
   item.asked_ns = deps_.clock.NowNs();
-  deps_.device->Upload(item.upload, item.ram.bytes(), upload, 0);
-  HEARTH_RETURN_IF_ERROR(upload.Await());
-  item.arrived_ns = deps_.clock.NowNs();
-  return deps_.device->HostView(item.upload).data();
+  uploads_left_.store(1, std::memory_order_relaxed);
+  deps_.device->Upload(item.upload, item.ram.bytes(), *this, static_cast<uint32_t>(i));
+  HEARTH_RETURN_IF_ERROR(AwaitUploads(layer));
+  HEARTH_RETURN_IF_ERROR(item.status);
+  return host_reads_ ? deps_.device->HostView(item.upload).data() : item.ram.bytes().data();
 }
 
 // Where the weights of the plan are; those that arrive late are asked for in StartArrivals().
 void ExpertTiers::PlaceWeights(LayerId layer) {
   fetched_.clear();
   fetched_index_.clear();
+  card_experts_.clear();
+  uint32_t uploads = 0;
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
     const ExpertKey key{layer, plan_.experts[i].expert};
+    const auto index = static_cast<uint32_t>(i);
     weights_[i] = {.blob = nullptr, .node = deps_.store.NodeOf(key)};
     switch (plan_.experts[i].service) {
       case Service::kVram:
-        weights_[i].blob = deps_.device->HostView(items_[i].slot.ref()).data();
+        if (way_ == Way::kCard) {
+          weights_[i].elsewhere = true;
+          card_experts_.push_back({.index = index, .slot = items_[i].slot.ref()});
+        } else {
+          weights_[i].blob = deps_.device->HostView(items_[i].slot.ref()).data();
+        }
         break;
       case Service::kCpu:
         weights_[i].blob = items_[i].ram.bytes().data();
         break;
       case Service::kSsd:
         fetched_.push_back(key.expert);
-        fetched_index_.push_back(static_cast<uint32_t>(i));
+        fetched_index_.push_back(index);
         break;
       case Service::kPcie:
+        weights_[i].elsewhere = way_ == Way::kCard;
+        ++uploads;
         break;
     }
   }
+  if (way_ == Way::kCard) uploads_left_.store(uploads, std::memory_order_relaxed);
+}
+
+// The card has its part before the pool begins, and goes on beside it.
+absl::Status ExpertTiers::RunPlan(LayerId layer, const ExpertRows& input, std::span<float> output,
+                                  const NextLayer* next, LayerTimes* times) {
+  const std::span<ExpertWeights> weights = std::span(weights_).first(plan_.experts.size());
+  if (way_ == Way::kDecode) {
+    HEARTH_RETURN_IF_ERROR(deps_.pool.Decode(
+        layer, plan_, [&](size_t i) { return AwaitDecodable(layer, i); },
+        [&](size_t i) { OnExpertDone(static_cast<uint32_t>(i)); }, weights));
+    deps_.pool.Begin(layer, plan_, input, weights, output, nullptr);
+    if (next != nullptr) LookAhead(*next);
+    *times = deps_.pool.Finish();
+    return absl::OkStatus();
+  }
+  PlaceWeights(layer);
+  if (way_ == Way::kCard) {
+    card_layer_ = layer;
+    if (absl::Status status = deps_.card->Begin(layer, plan_, input, card_experts_); !status.ok()) {
+      uploads_left_.store(0, std::memory_order_relaxed);  // none has begun
+      return status;
+    }
+  }
+  deps_.pool.Begin(layer, plan_, input, weights, output, this);
+  StartArrivals(layer);
+  if (next != nullptr) LookAhead(*next);
+  *times = deps_.pool.Finish();
+  absl::Status status;
+  if (way_ == Way::kCard) {
+    status = AwaitUploads(layer);
+    status.Update(deps_.card->Finish());
+  }
+  status.Update(FirstError());
+  return status;
 }
 
 absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, const ExpertRows& input,
                                    TrafficKind kind, std::span<float> output,
                                    const NextLayer* next) {
+  HEARTH_RETURN_IF_ERROR(lost_);
+  late_error_.Update(RetireCard());
+  if (!late_error_.ok()) return std::exchange(late_error_, absl::OkStatus());
   GroupRoutes(routes, plan_);
+  way_ = WayOf(layer, input);
   Observe(layer, kind);
   FindExperts(layer);
   ProposeSwaps(kind);
   Choose(layer);
-  const std::span<ExpertWeights> weights = std::span(weights_).first(plan_.experts.size());
-  const bool decodes = deps_.pool.DecodesFirst(layer, input);
-  absl::Status status;
-  if (decodes) {
-    status = deps_.pool.Decode(
-        layer, plan_, [&](size_t i) { return AwaitStored(layer, i); },
-        [&](size_t i) { OnExpertDone(static_cast<uint32_t>(i)); }, weights);
-  } else {
-    PlaceWeights(layer);
-  }
-  if (status.ok()) {
-    deps_.pool.Begin(layer, plan_, input, weights, output, decodes ? nullptr : this);
-    if (!decodes) StartArrivals(layer);
-    if (next != nullptr) LookAhead(*next);
-    const LayerTimes times = deps_.pool.Finish();
-    status = FirstError();
-    if (status.ok()) Record(layer, kind, times);
-  }
+  LayerTimes times;
+  const absl::Status status = RunPlan(layer, input, output, next, &times);
+  if (!lost_.ok()) return status;  // the device may still use all of it
+  card_counts_ = status.ok();
+  if (status.ok()) Record(layer, kind, times);
   KeepOrDrop(status.ok());
   return status;
+}
+
+// Slots that the card has read may change hands now. Its time is known only now as well.
+absl::Status ExpertTiers::RetireCard() {
+  if (!card_layer_.valid()) return absl::OkStatus();
+  const absl::StatusOr<int64_t> ns = deps_.card->Retire();
+  card_leases_.clear();
+  for (const SlotRef slot : card_uploads_) deps_.slots->Discard(slot);
+  card_uploads_.clear();
+  const LayerId layer = std::exchange(card_layer_, LayerId());
+  HEARTH_RETURN_IF_ERROR(ns.status());
+  if (card_counts_) ledger_.AddTime(layer, Service::kVram, *ns);
+  return absl::OkStatus();
 }
 
 absl::Status ExpertTiers::FirstError() const {
@@ -288,18 +364,22 @@ absl::Status ExpertTiers::FirstError() const {
 void ExpertTiers::KeepOrDrop(bool keep) {
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
     Item& item = items_[i];
-    item.slot = {};
+    SlotLease slot = std::exchange(item.slot, SlotLease());
+    if (way_ == Way::kCard && slot.valid()) card_leases_.push_back(std::move(slot));
     ExpertLease ram = std::exchange(item.ram, {});
     const bool wanted = keep && wanted_[i] != 0;
     const uint64_t bytes = ram.bytes().size();
     if (item.upload.valid()) {
       ram = {};
-      const SlotRef slot = std::exchange(item.upload, SlotRef());
+      const SlotRef uploaded = std::exchange(item.upload, SlotRef());
       if (wanted && item.arrived_ns != 0) {  // decoding may have done without the upload
         deps_.slots->BeginSwap(item.swap);
-        promotions_->Land(slot, item.swap);
+        promotions_->Land(uploaded, item.swap);
+        if (way_ == Way::kCard) card_leases_.push_back(deps_.slots->Acquire(item.swap.in));
+      } else if (way_ == Way::kCard) {
+        card_uploads_.push_back(uploaded);
       } else {
-        deps_.slots->Discard(slot);
+        deps_.slots->Discard(uploaded);
       }
     } else if (wanted && bytes != 0 && bytes <= pcie_bytes_left_ &&
                promotions_->Start(item.swap, std::move(ram))) {
@@ -350,7 +430,7 @@ uint32_t ExpertTiers::StartFills() {
     const uint64_t bytes = deps_.store.layout(fill_[i].in.layer).stride_bytes();
     std::optional<ExpertLease> lease = deps_.store.TryAcquire(fill_[i].in);
     if (!lease) continue;
-    if (window_has_prompt_ && !promotions_->has_room()) promotions_->Drain();
+    if (window_has_prompt_ && !promotions_->has_room()) late_error_.Update(promotions_->Drain());
     more_fills_ = bytes > pcie_bytes_left_ || !promotions_->Start(fill_[i], *std::move(lease));
     if (more_fills_) break;
     pcie_bytes_left_ -= bytes;
@@ -361,6 +441,7 @@ uint32_t ExpertTiers::StartFills() {
 }
 
 void ExpertTiers::EndWindow(uint32_t token_count) {
+  late_error_.Update(RetireCard());
   if (deps_.slots != nullptr) {
     promotions_->Settle();
     deps_.slots->EndWindow(token_count);
@@ -368,7 +449,7 @@ void ExpertTiers::EndWindow(uint32_t token_count) {
     for (bool landed = true; landed && more_fills_;) {
       const uint64_t swap_count = deps_.slots->stats().swap_count;
       if (StartFills() == 0 || !window_has_prompt_) break;
-      promotions_->Drain();
+      late_error_.Update(promotions_->Drain());
       landed = deps_.slots->stats().swap_count != swap_count;
     }
   }

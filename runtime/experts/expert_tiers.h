@@ -18,6 +18,7 @@
 #include "cache/slots/slot_cache.h"
 #include "cache/store/expert_store.h"
 #include "runtime/base/clock.h"
+#include "runtime/experts/expert_card.h"
 #include "runtime/experts/expert_pool.h"
 #include "runtime/experts/look_ahead_gate.h"
 #include "runtime/experts/promotions.h"
@@ -48,6 +49,8 @@ struct ExpertTiersOptions {
   double pcie_share = -1;  // of a layer's RAM misses, 0 to 1; negative: what costs least
   uint64_t pcie_window_bytes_max = UINT64_MAX;  // uploads of one window
   uint32_t promotions_max = 8;                  // on their way in the background
+  // The device answers every upload sooner than this, or it is lost and so is every later pass.
+  int64_t upload_wait_ns = 60'000'000'000;
 };
 
 // Used by one thread, which owns the slot cache and runs the passes.
@@ -59,6 +62,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
     Clock& clock;
     SlotCache* slots = nullptr;  // null, with device: no VRAM
     SlotDevice* device = nullptr;
+    ExpertCard* card = nullptr;  // computes what is in slots; where the device says that one does
   };
   ExpertTiers(const Deps& deps, const ExpertTiersOptions& options);
   ~ExpertTiers() override;
@@ -67,8 +71,10 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   // done and in all.
   absl::Status FillSlots(const std::function<void(uint64_t, uint64_t)>& progress);
 
-  // Computes the experts of one layer: output (rows, ranks, hidden), unweighted. On an error the
-  // output is worthless, everything is as before, and the next pass may go on.
+  // Computes the experts of one layer: output (rows, ranks, hidden), unweighted. Entries of experts
+  // that are given to the card are not written, they are on their way there when this returns. What
+  // the layer before left on the card has been passed when this is called. On an error the output
+  // is worthless, everything is as before, and the next pass may go on.
   // `next`, unless null, is what the drive may read ahead when it has nothing else to do.
   absl::Status RunLayer(LayerId layer, const RouteInput& routes, const ExpertRows& input,
                         TrafficKind kind, std::span<float> output, const NextLayer* next);
@@ -81,6 +87,9 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   void set_observer(TrafficObserver* observer) { observer_ = observer; }  // null: none
 
  private:
+  // Who computes the layer at hand: the pool alone, from blobs or from what it decodes first, or
+  // with the card, which has what is in slots.
+  enum class Way : uint8_t { kPool, kDecode, kCard };
   struct Item {  // one expert of the plan at hand
     SlotLease slot;
     ExpertLease ram;
@@ -91,13 +100,20 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
     absl::Status status;  // kPcie, kSsd: of the arrival
   };
 
+  bool HostReadsSlots() const;
+  Way WayOf(LayerId layer, const ExpertRows& input) const;
+  bool UsesSlots() const { return deps_.slots != nullptr && (way_ != Way::kPool || host_reads_); }
   void Observe(LayerId layer, TrafficKind kind);
   void FindExperts(LayerId layer);
   void ProposeSwaps(TrafficKind kind);
   void Choose(LayerId layer);
   void StartArrivals(LayerId layer);
-  absl::StatusOr<const std::byte*> AwaitStored(LayerId layer, size_t i);
+  absl::StatusOr<const std::byte*> AwaitDecodable(LayerId layer, size_t i);
   void PlaceWeights(LayerId layer);
+  absl::Status AwaitUploads(LayerId layer);
+  absl::Status RunPlan(LayerId layer, const ExpertRows& input, std::span<float> output,
+                       const NextLayer* next, LayerTimes* times);
+  absl::Status RetireCard();
   absl::Status FirstError() const;
   void LookAhead(const NextLayer& next);
   void KeepOrDrop(bool keep);
@@ -117,6 +133,9 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   uint64_t pcie_bytes_left_ = 0;  // of this window
   bool window_has_prompt_ = false;
   bool more_fills_ = false;  // free slots may still be filled from what prompts have shown
+  bool host_reads_ = false;  // the CPU can read slots
+  absl::Status lost_;        // why nothing works any more
+  absl::Status late_error_;  // found between passes: the next one fails
 
   // Of the layer at hand, by index into plan_.experts unless said otherwise.
   WindowPlan plan_;
@@ -129,6 +148,16 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   std::vector<ExpertId> fetched_;        // what is asked of the store...
   std::vector<uint32_t> fetched_index_;  // ...and where each is in the plan
   std::vector<ExpertId> ahead_;
+  Way way_ = Way::kPool;
+  std::atomic<uint32_t> uploads_left_{0};  // that the layer waits for itself, not the pool
+
+  // What the card may still be reading: of the layer that it was last given, until that is retired.
+  std::vector<CardExpert> card_experts_;
+  LayerId card_layer_;        // not valid: retired
+  bool card_counts_ = false;  // its layer is in the ledger
+  std::vector<SlotLease> card_leases_;
+  std::vector<SlotRef> card_uploads_;  // to be given back then
+
   LookAheadGate gate_;
   uint32_t ahead_layer_count_ = 0;  // layers that read ahead
   std::vector<Swap> fill_;

@@ -59,11 +59,6 @@ void HostSlots::Upload(SlotRef slot, std::span<const std::byte> from, UploadSink
   changed_.notify_all();
 }
 
-absl::Status HostSlots::Download(SlotRef slot, std::span<std::byte> into) {
-  std::copy_n(Bytes(slot).begin(), into.size(), into.begin());
-  return absl::OkStatus();
-}
-
 void HostSlots::CopyMain() {
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -36,7 +36,9 @@ class HostSlots final : public SlotDevice {
   bool computes() const override { return false; }
   void Upload(SlotRef slot, std::span<const std::byte> from, UploadSink& sink,
               uint32_t index) override;
-  absl::Status Download(SlotRef slot, std::span<std::byte> into) override;
+  absl::StatusOr<std::span<const std::byte>> Read(SlotRef slot, uint64_t bytes) override {
+    return HostView(slot).first(bytes);
+  }
   std::span<const std::byte> HostView(SlotRef slot) const override { return Bytes(slot); }
   uint64_t bytes() const override;
 

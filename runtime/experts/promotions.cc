@@ -3,16 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
+#include "runtime/base/check.h"
+#include "runtime/base/status.h"
+#include "runtime/experts/bounded_wait.h"
+
 namespace hearth {
 
-Promotions::Promotions(const Deps& deps, uint32_t count_max) : deps_(deps), items_(count_max) {
-  if (!deps_.store.takes_exchange()) return;
-  uint64_t bytes = 0;
-  for (const SlotPoolShape& pool : deps_.slots.pools()) bytes = std::max(bytes, pool.slot_bytes);
-  victim_bytes_.resize(bytes);
-}
+Promotions::Promotions(const Deps& deps, uint32_t count_max, int64_t wait_ns)
+    : deps_(deps), wait_ns_(wait_ns), items_(count_max) {}
 
-Promotions::~Promotions() { Drain(); }
+// The device writes to what is gone afterwards unless it has answered.
+Promotions::~Promotions() { HEARTH_CHECK(Drain().ok()); }
 
 bool Promotions::IsIdle(const Item& item) {
   return item.state.load(std::memory_order_relaxed) == kIdle;
@@ -41,7 +44,6 @@ void Promotions::OnUploaded(uint32_t index, const absl::Status& status) {
   item.source = {};  // at once: a small RAM tier may be waiting for the block
   std::atomic<uint32_t>& state = item.state;
   state.store(status.ok() ? kCopied : kFailed, std::memory_order_release);
-  state.notify_all();
 }
 
 void Promotions::Settle() {
@@ -59,9 +61,18 @@ void Promotions::Settle() {
   }
 }
 
-void Promotions::Drain() {
-  for (Item& item : items_) item.state.wait(kCopying, std::memory_order_acquire);
+absl::Status Promotions::Drain() {
+  absl::Status status;
+  for (Item& item : items_) {
+    const auto answered = [&] { return item.state.load(std::memory_order_acquire) != kCopying; };
+    if (AwaitFor(deps_.clock, status.ok() ? wait_ns_ : 0, answered)) continue;
+    status.Update(absl::DeadlineExceededError(
+        absl::StrCat("slot ", item.slot.slot.value, " of pool ", item.slot.pool, ": ",
+                     ToAbsl(deps_.device.name()), " has not answered an upload within ",
+                     wait_ns_ / 1'000'000, " ms; restart")));
+  }
   Settle();
+  return status;
 }
 
 void Promotions::Land(SlotRef slot, const Swap& swap) {
@@ -77,12 +88,9 @@ void Promotions::Land(SlotRef slot, const Swap& swap) {
   std::span<const std::byte> bytes;
   if (victim.valid()) {
     const uint64_t blob_bytes = deps_.store.layout(swap.out.layer).blob_bytes();
-    bytes = deps_.device.HostView(victim.ref());
-    if (bytes.empty() &&
-        deps_.device.Download(victim.ref(), std::span(victim_bytes_).first(blob_bytes)).ok()) {
-      bytes = victim_bytes_;
-    }
-    if (!bytes.empty()) bytes = bytes.first(blob_bytes);
+    // Bytes that cannot be read are not offered: RAM reads the victim from the drive when needed.
+    const auto read = deps_.device.Read(victim.ref(), blob_bytes);
+    if (read.ok()) bytes = *read;
   }
   deps_.store.Exchange(swap.in, swap.out, bytes);
 }

@@ -10,6 +10,7 @@
 
 #include "cache/slots/slot_cache.h"
 #include "cache/store/expert_store.h"
+#include "runtime/base/clock.h"
 #include "runtime/experts/slot_device.h"
 
 namespace hearth {
@@ -21,9 +22,10 @@ class Promotions final : public UploadSink {
     SlotCache& slots;
     SlotDevice& device;
     ExpertStore& store;
+    Clock& clock;
   };
-  // At most `count_max` on their way at a time.
-  Promotions(const Deps& deps, uint32_t count_max);
+  // At most `count_max` on their way at a time; a device that answers none for `wait_ns` is broken.
+  Promotions(const Deps& deps, uint32_t count_max, int64_t wait_ns);
   ~Promotions() override;  // waits for copies under way
 
   // Whether another may start before one of those on their way is settled.
@@ -33,8 +35,9 @@ class Promotions final : public UploadSink {
   bool Start(const Swap& swap, ExpertLease source);
   // Makes resident what has been copied.
   void Settle();
-  // The same, after waiting for all copies under way.
-  void Drain();
+  // The same, after waiting for all copies under way. DeadlineExceeded names the slot of one that
+  // the device has not answered in time; it stays under way.
+  absl::Status Drain();
   // `slot` holds the bytes of swap.in: makes it resident.
   void Land(SlotRef slot, const Swap& swap);
 
@@ -50,8 +53,8 @@ class Promotions final : public UploadSink {
   void OnUploaded(uint32_t index, const absl::Status& status) override;
 
   Deps deps_;
+  const int64_t wait_ns_;
   std::vector<Item> items_;
-  std::vector<std::byte> victim_bytes_;  // where the CPU cannot see the slots
 };
 
 }  // namespace hearth

@@ -22,7 +22,9 @@ struct ServiceTotals {
   uint64_t distinct = 0;  // experts
   uint64_t entries = 0;   // (row, rank) pairs they served
   uint64_t bytes = 0;     // blobs read for them
-  int64_t ns = 0;  // worker time spent on them, and for pcie and ssd the time until they came
+  // Worker time spent on them, and for pcie and ssd the time until they came; of a card's own
+  // work, all of it under vram.
+  int64_t ns = 0;
   ServiceTotals& operator+=(const ServiceTotals& other);
   ServiceTotals& operator-=(const ServiceTotals& other);
   bool operator==(const ServiceTotals&) const = default;
@@ -52,6 +54,10 @@ class Ledger {
   // What one layer of one pass did; counts.passes is not read, it is one. Every expert and entry of
   // `plan` must be in `counts`, each once: a bug stops here.
   void Add(LayerId layer, const WindowPlan& plan, const LedgerCounts& counts);
+  // Time of a service of a layer that is known only after the layer was added: a card's.
+  void AddTime(LayerId layer, Service service, int64_t ns) {
+    layers_[layer.value].of(service).ns += ns;
+  }
   std::span<const LedgerCounts> layers() const { return layers_; }
   LedgerCounts total() const;
 

@@ -7,12 +7,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/prng.h"
 #include "runtime/experts/expert_tiers.h"
+#include "runtime/experts/host_card.h"
 #include "runtime/experts/host_slots.h"
 #include "tests/support/staged_store.h"
 #include "tests/support/store_pool.h"
@@ -39,35 +42,51 @@ inline TinyOptions ModelOptions() {
 // can refuse to copy.
 class PoisoningSlots final : public SlotDevice {
  public:
-  PoisoningSlots(std::span<const SlotPoolShape> pools, const HostSlotsOptions& options)
-      : host_(*HostSlots::Create(pools, options)) {}
+  // `has_card`: a card computes, and the pool cannot read the slots.
+  PoisoningSlots(std::span<const SlotPoolShape> pools, const HostSlotsOptions& options,
+                 bool has_card)
+      : host_(*HostSlots::Create(pools, options)), has_card_(has_card) {}
   void Poison(SlotRef slot) const {
     const std::span<const std::byte> bytes = host_->HostView(slot);
     std::fill_n(const_cast<std::byte*>(bytes.data()), bytes.size(), std::byte{0xFF});
   }
-  bool plays_processor = false;
+  const HostSlots& host() const { return *host_; }
   bool fails = false;
+  bool keeps_silent = false;  // uploads are not answered before Answer()
   uint64_t uploaded_bytes = 0;
   uint64_t upload_count = 0;
 
   std::string_view name() const override { return "poisoned host memory"; }
-  bool computes() const override { return plays_processor; }
+  bool computes() const override { return has_card_; }
   void Upload(SlotRef slot, std::span<const std::byte> from, UploadSink& sink,
               uint32_t index) override {
     uploaded_bytes += from.size();
     ++upload_count;
     Poison(slot);
     if (fails) return sink.OnUploaded(index, absl::DataLossError("card: the copy failed"));
+    if (keeps_silent) {
+      unanswered_.push_back({&sink, index});
+      return;
+    }
     host_->Upload(slot, from, sink, index);
   }
-  absl::Status Download(SlotRef slot, std::span<std::byte> into) override {
-    return host_->Download(slot, into);
+  void Answer() {
+    for (const auto& [sink, index] : std::exchange(unanswered_, {})) {
+      sink->OnUploaded(index, absl::CancelledError("card: too late"));
+    }
   }
-  std::span<const std::byte> HostView(SlotRef slot) const override { return host_->HostView(slot); }
+  absl::StatusOr<std::span<const std::byte>> Read(SlotRef slot, uint64_t bytes) override {
+    return host_->Read(slot, bytes);
+  }
+  std::span<const std::byte> HostView(SlotRef slot) const override {
+    return has_card_ ? std::span<const std::byte>() : host_->HostView(slot);
+  }
   uint64_t bytes() const override { return host_->bytes(); }
 
  private:
   std::unique_ptr<HostSlots> host_;
+  const bool has_card_;
+  std::vector<std::pair<UploadSink*, uint32_t>> unanswered_;
 };
 
 // One layer of one pass, with the output it must have.
@@ -169,6 +188,48 @@ inline const World& TheWorld() {
 }
 inline World& MutableWorld() { return const_cast<World&>(TheWorld()); }
 
+// A card that fails where the test says so.
+class FaultyCard final : public ExpertCard {
+ public:
+  explicit FaultyCard(HostCard& card) : card_(card) {}
+  enum class Step : uint8_t { kNone, kBegin, kFinish, kRetire };
+  Step fails_at = Step::kNone;
+  bool computes = true;
+  uint32_t begin_count = 0;
+  uint32_t arrive_count = 0;
+
+  std::string_view name() const override { return card_.name(); }
+  bool Computes(LayerId layer, const ExpertRows& rows) const override {
+    return computes && card_.Computes(layer, rows);
+  }
+  absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
+                     std::span<const CardExpert> experts) override {
+    if (fails_at == Step::kBegin) return Error();
+    ++begin_count;
+    begun_ = true;
+    return card_.Begin(layer, plan, rows, experts);
+  }
+  void Arrive(const CardExpert& expert) override {
+    ++arrive_count;
+    card_.Arrive(expert);
+  }
+  absl::Status Finish() override {
+    const absl::Status status = card_.Finish();
+    return fails_at == Step::kFinish ? Error() : status;
+  }
+  absl::StatusOr<int64_t> Retire() override {
+    if (!std::exchange(begun_, false)) return 0;
+    const absl::StatusOr<int64_t> ns = card_.Retire();
+    if (fails_at == Step::kRetire) return Error();
+    return ns;
+  }
+
+ private:
+  static absl::Status Error() { return absl::InternalError("card: it is on fire"); }
+  HostCard& card_;
+  bool begun_ = false;
+};
+
 struct RigOptions {
   SlotBudget budget;
   StagedStoreOptions store;
@@ -178,6 +239,9 @@ struct RigOptions {
   uint32_t worker_count = 1;
   uint32_t copy_delay_us_max = 0;
   bool reference = false;
+  bool has_card = false;
+  std::function<void(LayerId)> before_card_layer = nullptr;  // on the card's thread
+  int64_t upload_wait_ns = 60'000'000'000;
 };
 
 class Rig {
@@ -201,31 +265,58 @@ class Rig {
     if (options.budget.slot_count != 0 || options.budget.share != 0) {
       slots = TheWorld().arena.MakeSlots(options.budget, options.spare_count);
       device = std::make_unique<PoisoningSlots>(
-          slots->pools(), HostSlotsOptions{.before_copy = [this] { DelayCopy(); }});
+          slots->pools(), HostSlotsOptions{.before_copy = [this] { DelayCopy(); }},
+          options.has_card);
       PoisonFreeSlots();
+    }
+    if (options.has_card) {
+      host_card = *HostCard::Create(
+          {.layouts = layouts,
+           .expert_count = kExperts,
+           .kernels = TheWorld().kernels,
+           .device = device->host(),
+           .clock = clock_},
+          {.rows_max = kPromptRows, .ranks = kRanks, .before_layer = options.before_card_layer});
+      card = std::make_unique<FaultyCard>(*host_card);
     }
     tiers = std::make_unique<ExpertTiers>(
         ExpertTiers::Deps{.store = store,
                           .pool = *pool_,
                           .clock = clock_,
                           .slots = slots.get(),
-                          .device = device.get()},
+                          .device = device.get(),
+                          .card = card.get()},
         ExpertTiersOptions{.rows_max = kPromptRows,
                            .ranks = kRanks,
                            .pcie_share = options.pcie_share,
-                           .pcie_window_bytes_max = options.pcie_window_bytes_max});
+                           .pcie_window_bytes_max = options.pcie_window_bytes_max,
+                           .upload_wait_ns = options.upload_wait_ns});
     output_.resize(size_t{kPromptRows} * kRanks * kHidden);
     expected_layers_.resize(store.layer_count());
   }
 
   absl::Status Run(const LayerCase& c, TrafficKind kind) {
     std::ranges::fill(output_, -1.0f);
+    if (host_card != nullptr && host_card->AwaitIdle()) {
+      std::ranges::fill(host_card->output(), -2.0f);
+    }
     return tiers->RunLayer(c.layer, c.Routes(), c.Input(options_.reference), kind, output_,
                            nullptr);
   }
+  // With a card the outputs are its own where it says so, as the backend combines them.
   bool OutputIsRight(const LayerCase& c) const {
     const std::vector<float>& expected = options_.reference ? c.expected_reference : c.expected;
-    return std::equal(expected.begin(), expected.end(), output_.begin());
+    const bool uses_card = host_card != nullptr && !options_.reference && card->computes;
+    if (uses_card && !host_card->AwaitIdle()) return false;
+    for (size_t entry = 0; entry * kHidden < expected.size(); ++entry) {
+      const bool on_card = uses_card && host_card->on_card()[entry] != 0;
+      const float* const got = on_card ? host_card->output().data() : output_.data();
+      const size_t begin = entry * kHidden;
+      if (!std::equal(got + begin, got + begin + kHidden, expected.begin() + begin)) return false;
+      if (on_card && output_[begin] != -1.0f) return false;  // nobody computes it twice
+      if (uses_card && !on_card && host_card->output()[begin] != -2.0f) return false;
+    }
+    return true;
   }
   // The whole pass, with everything that can be said about it while it goes on.
   void RunChecked(const Pass& pass) {
@@ -237,9 +328,9 @@ class Rig {
       }
       const absl::Status status = Run(c, pass.kind);
       ASSERT_TRUE(status.ok()) << status;
+      PoisonFreeSlots();  // the card may still be at work: it reads none of these
       ASSERT_TRUE(OutputIsRight(c)) << "layer " << c.layer.value;
       CheckServices(c.layer, resident);
-      PoisonFreeSlots();
     }
     tiers->EndWindow(pass.layers.front().rows);
     PoisonFreeSlots();
@@ -295,8 +386,8 @@ class Rig {
       if (!reader.lease.valid()) continue;
       EXPECT_EQ(slots->generation(reader.lease.ref()), reader.generation);
       const std::span<const std::byte> truth = store.truth(reader.key);
-      EXPECT_TRUE(
-          std::ranges::equal(device->HostView(reader.lease.ref()).first(truth.size()), truth));
+      EXPECT_TRUE(std::ranges::equal(
+          device->host().HostView(reader.lease.ref()).first(truth.size()), truth));
     }
     Reader& reader = readers_[window_count_++ % std::size(readers_)];
     reader.lease = SlotLease();
@@ -328,6 +419,8 @@ class Rig {
   StagedStore store;
   std::unique_ptr<SlotCache> slots;
   std::unique_ptr<PoisoningSlots> device;
+  std::unique_ptr<HostCard> host_card;
+  std::unique_ptr<FaultyCard> card;  // what the tiers see of it
 
  private:
   struct Reader {

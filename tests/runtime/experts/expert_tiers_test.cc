@@ -108,8 +108,7 @@ TEST(ExpertTiers, UploadsOfAWindowStayWithinTheirBudget) {
 
 // While no cost is known a window tries one upload; the automatic share goes on from there.
 TEST(ExpertTiers, AutomaticShareLearnsWhatAnUploadCosts) {
-  Rig rig({.budget = {.slot_count = 8}, .pcie_share = -1});
-  rig.device->plays_processor = true;
+  Rig rig({.budget = {.slot_count = 8}, .pcie_share = -1, .has_card = true});
   for (uint32_t p = 1; p < 4; ++p) rig.RunChecked(TheWorld().passes[p]);
   EXPECT_GT(rig.tiers->costs().pcie_expert_ns, 0);
   EXPECT_GT(rig.distinct(Service::kPcie), 0u);

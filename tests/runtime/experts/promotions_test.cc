@@ -45,9 +45,8 @@ class SteppedSlots final : public SlotDevice {
     return std::span(memory_[slot.pool])
         .subspan(slot.slot.value * slot_bytes_[slot.pool], slot_bytes_[slot.pool]);
   }
-  bool hidden_from_cpu = false;
-  absl::Status download_status;
-  uint32_t download_count = 0;
+  absl::Status read_status;
+  uint32_t read_count = 0;
 
   std::string_view name() const override { return "stepped"; }
   bool computes() const override { return false; }
@@ -55,15 +54,12 @@ class SteppedSlots final : public SlotDevice {
               uint32_t index) override {
     waiting_.push_back({slot, from, &sink, index});
   }
-  absl::Status Download(SlotRef slot, std::span<std::byte> into) override {
-    ++download_count;
-    if (download_status.ok()) std::copy_n(Bytes(slot).begin(), into.size(), into.begin());
-    return download_status;
+  absl::StatusOr<std::span<const std::byte>> Read(SlotRef slot, uint64_t bytes) override {
+    ++read_count;
+    if (!read_status.ok()) return read_status;
+    return Bytes(slot).first(bytes);
   }
-  std::span<const std::byte> HostView(SlotRef slot) const override {
-    if (hidden_from_cpu) return {};
-    return const_cast<SteppedSlots*>(this)->Bytes(slot);
-  }
+  std::span<const std::byte> HostView(SlotRef) const override { return {}; }
   uint64_t bytes() const override { return 0; }
 
  private:
@@ -95,7 +91,8 @@ class PromotionsTest : public testing::Test {
         arena_->store(), StagedStoreOptions{.late = false, .takes_exchange = takes_exchange});
     device_ = std::make_unique<SteppedSlots>(slots_->pools());
     promotions_ = std::make_unique<Promotions>(
-        Promotions::Deps{.slots = *slots_, .device = *device_, .store = *store_}, count_max);
+        Promotions::Deps{.slots = *slots_, .device = *device_, .store = *store_, .clock = clock_},
+        count_max, kWaitNs);
   }
   bool Start(const Swap& swap) { return promotions_->Start(swap, *store_->TryAcquire(swap.in)); }
   void PutIn(ExpertKey key) {
@@ -117,7 +114,9 @@ class PromotionsTest : public testing::Test {
   }
   const ExpertKey a_ = Key(0, 1), b_ = Key(2, 5), c_ = Key(3, 0), d_ = Key(1, 7);
 
+  static constexpr int64_t kWaitNs = 20'000'000;
   static std::unique_ptr<TinyArena> arena_;
+  SteadyClock clock_;
   std::unique_ptr<SlotCache> slots_;
   std::unique_ptr<StagedStore> store_;
   std::unique_ptr<SteppedSlots> device_;
@@ -231,35 +230,50 @@ TEST_F(PromotionsTest, WhatCannotStartLeavesEverythingAsItWas) {
 }
 
 TEST_F(PromotionsTest, TheStoreHearsOfEveryLandingOnceWithTheVictimsBytes) {
-  for (const bool hidden : {false, true}) {
-    Make(2, 2, true);
-    device_->hidden_from_cpu = hidden;
-    PutIn(a_);
-    PutIn(b_);
-    ASSERT_TRUE(Start({c_, a_}));
-    ASSERT_TRUE(Start({d_, b_}));
-    device_->End();
-    promotions_->Settle();
-    ASSERT_EQ(store_->exchanges().size(), 3u);
-    device_->End();
-    promotions_->Settle();
-    promotions_->Settle();
-    promotions_->Drain();
-    ASSERT_EQ(store_->exchanges().size(), 4u);
-    const ExpertKey in[] = {a_, b_, c_, d_};
-    const ExpertKey out[] = {ExpertKey(), ExpertKey(), a_, b_};
-    for (size_t i = 0; i < 4; ++i) {
-      EXPECT_EQ(store_->exchanges()[i].in, in[i]) << i;
-      EXPECT_EQ(store_->exchanges()[i].out, out[i]) << i;
-      EXPECT_TRUE(store_->exchanges()[i].right_bytes) << i;
-    }
-    EXPECT_EQ(device_->download_count, hidden ? 2u : 0u);
+  Make(2, 2, true);
+  PutIn(a_);
+  PutIn(b_);
+  ASSERT_TRUE(Start({c_, a_}));
+  ASSERT_TRUE(Start({d_, b_}));
+  device_->End();
+  promotions_->Settle();
+  ASSERT_EQ(store_->exchanges().size(), 3u);
+  device_->End();
+  promotions_->Settle();
+  promotions_->Settle();
+  ASSERT_TRUE(promotions_->Drain().ok());
+  ASSERT_EQ(store_->exchanges().size(), 4u);
+  const ExpertKey in[] = {a_, b_, c_, d_};
+  const ExpertKey out[] = {ExpertKey(), ExpertKey(), a_, b_};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(store_->exchanges()[i].in, in[i]) << i;
+    EXPECT_EQ(store_->exchanges()[i].out, out[i]) << i;
+    EXPECT_TRUE(store_->exchanges()[i].right_bytes) << i;
   }
+  EXPECT_EQ(device_->read_count, 2u);
+}
+
+// A device that never answers is an error that names the slot, and what it then answers still
+// counts.
+TEST_F(PromotionsTest, DrainGivesUpOnADeviceThatDoesNotAnswer) {
+  Make(2, 2, true);
+  ASSERT_TRUE(Start({a_, ExpertKey()}));
+  ASSERT_TRUE(Start({b_, ExpertKey()}));
+  const absl::Status status = promotions_->Drain();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("of pool 0: stepped"));
+  EXPECT_EQ(slots_->counts(0).filling, 2u);
+  EXPECT_EQ(store_->lease_count(), 2);
+  device_->End();
+  device_->End();
+  EXPECT_TRUE(promotions_->Drain().ok());
+  EXPECT_TRUE(Readable(a_));
+  EXPECT_TRUE(Readable(b_));
+  EXPECT_EQ(store_->lease_count(), 0);
 }
 
 TEST_F(PromotionsTest, VictimsAreLeftWhereTheyAreForAStoreThatTakesNone) {
   Make(1, 1, false);
-  device_->hidden_from_cpu = true;
   PutIn(a_);
   ASSERT_TRUE(Start({b_, a_}));
   device_->End();
@@ -269,15 +283,14 @@ TEST_F(PromotionsTest, VictimsAreLeftWhereTheyAreForAStoreThatTakesNone) {
   EXPECT_EQ(store_->exchanges()[1].in, b_);
   EXPECT_EQ(store_->exchanges()[1].out, a_);
   EXPECT_EQ(store_->exchanges()[1].byte_count, 0u);
-  EXPECT_EQ(device_->download_count, 0u);
+  EXPECT_EQ(device_->read_count, 0u);
 }
 
 // It is told that the victim has gone, without its bytes.
 TEST_F(PromotionsTest, VictimThatCannotBeBroughtBackIsNotOffered) {
   Make(1, 1, true);
-  device_->hidden_from_cpu = true;
   PutIn(a_);
-  device_->download_status = absl::DataLossError("link");
+  device_->read_status = absl::DataLossError("link");
   ASSERT_TRUE(Start({b_, a_}));
   device_->End();
   promotions_->Settle();
@@ -297,13 +310,14 @@ TEST_F(PromotionsTest, DrainAndDestructionWaitForCopiesUnderWay) {
     auto device = HostSlots::Create(slots->pools(), {.before_copy = [] { YieldFor(300); }});
     ASSERT_TRUE(device.ok()) << device.status();
     auto promotions = std::make_unique<Promotions>(
-        Promotions::Deps{.slots = *slots, .device = **device, .store = store}, 8);
+        Promotions::Deps{.slots = *slots, .device = **device, .store = store, .clock = clock_}, 8,
+        int64_t{60'000'000'000});
     for (uint32_t e = 0; e < 8; ++e) {
       ASSERT_TRUE(
           promotions->Start({Key(e % 4, e), ExpertKey()}, *store.TryAcquire(Key(e % 4, e))));
     }
     if (drain) {
-      promotions->Drain();
+      ASSERT_TRUE(promotions->Drain().ok());
     } else {
       promotions.reset();
     }

@@ -1,0 +1,52 @@
+// A processor that computes experts out of the slots that it reads, beside the CPU's workers: it is
+// told what to do and goes on alone. Nobody waits for its outputs here: they stay on the card,
+// where the backend combines them behind them in order. What its work reads stays in place until
+// the card has passed the layer, which is known at the latest when the next layer's routes come.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "cache/slots/slot_cache.h"
+#include "runtime/base/ids.h"
+#include "runtime/experts/expert_pool.h"
+#include "runtime/plan/window_plan.h"
+
+namespace hearth {
+
+struct CardExpert {
+  uint32_t index = 0;  // into the plan's experts
+  SlotRef slot;        // holds its blob until the layer is retired
+};
+
+// A layer is Begin(), any number of Arrive(), Finish(), and later Retire(); one at a time, from one
+// thread, but for Arrive(). Allocates nothing in any of them. After an error of any of them the
+// card may be asked to retire the layer, and to begin another: a card that is lost fails each.
+class ExpertCard {
+ public:
+  virtual ~ExpertCard() = default;  // nothing of it is under way any more
+  virtual std::string_view name() const = 0;
+  // Whether it can compute experts of the layer, in the arithmetic that reads these rows.
+  virtual bool Computes(LayerId layer, const ExpertRows& rows) const = 0;
+
+  // Begins with those whose slots are filled. The plan and the rows on the host stay valid until
+  // Finish(). Marks the entries that it will write, see GpuExpertIo::on_card.
+  virtual absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
+                             std::span<const CardExpert> experts) = 0;
+  // One more expert of the layer, whose slot has just been filled; from any thread, after Begin().
+  // An error is told by Finish().
+  virtual void Arrive(const CardExpert& expert) = 0;
+  // That was all. The first error of what was begun; outputs are on their way when there is none.
+  virtual absl::Status Finish() = 0;
+
+  // Returns when the card has passed the layer, with the time that it spent on it, nanoseconds (0
+  // when it did nothing). DeadlineExceeded, naming the layer, when it does not get there in a
+  // bounded time.
+  virtual absl::StatusOr<int64_t> Retire() = 0;
+};
+
+}  // namespace hearth
