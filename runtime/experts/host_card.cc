@@ -50,7 +50,8 @@ HostCard::~HostCard() {
 }
 
 bool HostCard::Computes(LayerId layer, const ExpertRows& rows) const {
-  return rows.rows <= options_.rows_max && !pool_->DecodesFirst(layer, rows);
+  return rows.rows <= options_.rows_max && rows.quantized.q != nullptr &&
+         !pool_->DecodesFirst(layer, rows);
 }
 
 ExpertRows HostCard::CopyRows(const ExpertRows& rows) {
