@@ -91,7 +91,7 @@ struct GpuGdnPromptArgs {
 // one.
 constexpr size_t GdnPromptScratchFloats(uint32_t rows, uint32_t segments, uint32_t value_heads) {
   const size_t chunks = size_t{rows} / kGdnChunkRows + segments;
-  return chunks * value_heads * 2 * kGdnChunkRows * kGdnChunkRows;
+  return chunks * value_heads * 2 * kGdnChunkRows * (kGdnChunkRows + 1);
 }
 
 // Applies the pending rows of one segment to delta_state of the layers [0, layer_count) that have

@@ -1,0 +1,113 @@
+// What the kernels over activation rows share: sums over a warp or a block of threads whose order
+// is fixed, and rows as vectors of four values, eight of which make one quantised block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu_kernels/ops/activation.h"
+#include "gpu_kernels/common/arithmetic.cuh"
+#include "gpu_kernels/ops/mixer/quantized_out.h"
+
+namespace hearth {
+
+inline constexpr uint32_t kWarpLanes = 32;
+inline constexpr uint32_t kAllWarpLanes = 0xFFFFFFFFu;
+inline constexpr uint32_t kBlockVectors = kActivationBlockValues / 4;  // of a quantised block
+inline constexpr uint32_t kBlockWarpsMax = 32;
+
+__device__ inline float SigmoidOf(float v) {
+  return __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-v)));
+}
+
+template <class T>
+__device__ inline T WarpSum(T v) {
+#pragma unroll
+  for (uint32_t offset = kWarpLanes / 2; offset > 0; offset /= 2) {
+    v = v + __shfl_xor_sync(kAllWarpLanes, v, offset);
+  }
+  return v;
+}
+
+// The sum over a whole block of threads, in all of them. `partial`: kBlockWarpsMax values of shared
+// memory that no earlier call in flight uses.
+template <class T>
+__device__ inline T BlockSum(T v, T* partial) {
+  v = WarpSum(v);
+  if (blockDim.x <= kWarpLanes) return v;
+  const uint32_t lane = threadIdx.x % kWarpLanes;
+  if (lane == 0) partial[threadIdx.x / kWarpLanes] = v;
+  __syncthreads();
+  return WarpSum(lane < blockDim.x / kWarpLanes ? partial[lane] : T{0});
+}
+
+__device__ inline float4 LoadVector(const float* x, size_t vector) {
+  return reinterpret_cast<const float4*>(x)[vector];
+}
+__device__ inline void StoreVector(float* x, size_t vector, float4 v) {
+  reinterpret_cast<float4*>(x)[vector] = v;
+}
+
+template <class Fn>
+__device__ inline float4 MapVector(float4 a, const Fn& fn) {
+  return {fn(a.x), fn(a.y), fn(a.z), fn(a.w)};
+}
+template <class Fn>
+__device__ inline float4 MapVector(float4 a, float4 b, const Fn& fn) {
+  return {fn(a.x, b.x), fn(a.y, b.y), fn(a.z, b.z), fn(a.w, b.w)};
+}
+
+// acc + the squares of v, in order.
+__device__ inline float AddSquares(float4 v, float acc) {
+  acc = __fmaf_rn(v.x, v.x, acc);
+  acc = __fmaf_rn(v.y, v.y, acc);
+  acc = __fmaf_rn(v.z, v.z, acc);
+  return __fmaf_rn(v.w, v.w, acc);
+}
+
+__device__ inline float NormFactor(float sum, uint32_t count, float epsilon) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(count)), epsilon)));
+}
+
+// (x * factor) * (1 + w), as NormWeight::kOnePlus.
+__device__ inline float4 NormaliseVector(float4 x, float factor, float4 w) {
+  return MapVector(x, w, [factor](float v, float weight) {
+    return __fmul_rn(__fmul_rn(v, factor), __fadd_rn(1.0f, weight));
+  });
+}
+
+__device__ inline int32_t QuantizeValue(float x, float s) {
+  float rounded = s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
+  rounded = rounded > -127.0f ? rounded : -127.0f;
+  rounded = rounded < 127.0f ? rounded : 127.0f;
+  return static_cast<int32_t>(rounded);
+}
+
+// Quantises vectors as QuantizeLane does single values: eight neighbouring lanes, the first of them
+// a multiple of eight, hold a block; `vector` counts vectors from the start of all rows, each row
+// filled up to whole blocks. All lanes of the warp call; a vector beyond its row's end is zero, and
+// lanes that are not `store` only take part in the exchange.
+__device__ inline void StoreQuantized(const QuantizedOut& out, size_t vector, float4 x,
+                                      bool store) {
+  uint32_t bits = max(max(__float_as_uint(x.x) & 0x7FFFFFFFu, __float_as_uint(x.y) & 0x7FFFFFFFu),
+                      max(__float_as_uint(x.z) & 0x7FFFFFFFu, __float_as_uint(x.w) & 0x7FFFFFFFu));
+#pragma unroll
+  for (uint32_t offset = kBlockVectors / 2; offset > 0; offset /= 2) {
+    bits = max(bits, __shfl_xor_sync(kAllWarpLanes, bits, offset));
+  }
+  const float s = __fdiv_rn(__uint_as_float(bits), 127.0f);
+  const int32_t q[4] = {QuantizeValue(x.x, s), QuantizeValue(x.y, s), QuantizeValue(x.z, s),
+                        QuantizeValue(x.w, s)};
+  int32_t sum = q[0] + q[1] + q[2] + q[3];
+  sum += __shfl_xor_sync(kAllWarpLanes, sum, 1);
+  sum += __shfl_xor_sync(kAllWarpLanes, sum, 2);
+  if (!store) return;
+  const size_t block = vector / kBlockVectors;
+  const uint32_t in_block = vector % kBlockVectors;
+  reinterpret_cast<uint32_t*>(out.q)[vector] =
+      PermuteBytes(PermuteBytes(q[0], q[1], 0x0040), PermuteBytes(q[2], q[3], 0x0040), 0x5410);
+  if (in_block == 0) out.scale[block] = s;
+  if (in_block % 4 == 0) out.sum16[block * 2 + in_block / 4] = sum;
+}
+
+}  // namespace hearth
