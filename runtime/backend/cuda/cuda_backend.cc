@@ -1,0 +1,511 @@
+#include "runtime/backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu_kernels/device/device_buffer.h"
+#include "gpu_kernels/device/pinned_memory.h"
+#include "runtime/backend/cuda/backend_plan.h"
+#include "runtime/backend/cuda/cuda_sequence.h"
+#include "runtime/backend/cuda/device_copy.h"
+#include "runtime/backend/cuda/device_weights.h"
+#include "runtime/backend/cuda/event_wait.h"
+#include "runtime/backend/cuda/layer_launches.h"
+#include "runtime/backend/cuda/pass_input.h"
+#include "runtime/backend/cuda/pass_table_image.h"
+#include "runtime/backend/cuda/weight_upload.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status.h"
+#include "runtime/base/units.h"
+
+namespace hearth {
+namespace {
+
+// One array of a pass in the card's memory and where the host wants it.
+struct Fetch {
+  void* to;
+  const void* from;
+  uint64_t bytes;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(const CudaBackendDeps& deps, const CudaBackendOptions& options,
+              const BackendPlan& plan, UniqueStream stream)
+      : deps_(deps), options_(options), plan_(plan), stream_(std::move(stream)) {}
+
+  absl::Status Allocate(const UploadProgress& progress);
+
+  absl::StatusOr<std::unique_ptr<Sequence>> CreateSequence(uint32_t context_tokens_max) override;
+  absl::Status BeginTrunk(std::span<const Segment> segments, Phase phase) override;
+  absl::Status BeginDraft(Sequence& sequence, std::span<const TokenId> tokens,
+                          DraftSource source) override;
+  absl::StatusOr<Routes> FirstHalf(LayerId layer) override;
+  ExpertInput expert_input() const override;
+  absl::StatusOr<std::span<const uint32_t>> PredictExperts(LayerId layer) override;
+  std::span<float> expert_output_buffer() override {
+    return {host_.expert_output,
+            uint64_t{plan_.shape.rows_max} * geometry().moe.experts_per_token * geometry().hidden};
+  }
+  const GpuExpertIo* gpu_expert_io() const override { return &*expert_io_; }
+  absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) override;
+  absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) override;
+  absl::Status Commit(Sequence& sequence, uint32_t row_count) override;
+  absl::Status CommitDraft(Sequence& sequence) override;
+  std::span<const float> residual() const override;
+  uint32_t pass_rows() const override { return rows_; }
+
+ private:
+  const ModelGeometry& geometry() const { return deps_.weights.geometry; }
+  CudaStreamView stream() const { return stream_.view(); }
+  // The card's address of pinned memory.
+  template <class T>
+  const T* OnCard(const T* host) const {
+    return reinterpret_cast<const T*>(host_device_base_ +
+                                      (reinterpret_cast<const std::byte*>(host) - host_base_));
+  }
+  uint64_t entries() const { return uint64_t{rows_} * geometry().moe.experts_per_token; }
+
+  absl::Status CheckTrunk(std::span<const Segment> segments, Phase phase) const;
+  absl::Status OpenSegments(std::span<const Segment> segments, Phase phase);
+  void MakePass(uint32_t rows, bool window, bool draft, uint32_t last_position);
+  absl::Status SendImage();
+  absl::Status FetchAll(std::initializer_list<Fetch> fetches);
+  absl::Status Await(std::string_view what);
+  absl::Status AwaitImageFree();
+  absl::Status StoreHidden();
+  absl::Status CopyHidden(const CudaSequence& sequence, uint32_t position, uint32_t rows, float* at,
+                          bool store);
+
+  CudaBackendDeps deps_;
+  CudaBackendOptions options_;
+  BackendPlan plan_;
+  UniqueStream stream_;
+  std::optional<UniqueEvent> done_;        // what the host waits for
+  std::optional<UniqueEvent> image_sent_;  // the image may be written again
+  std::optional<DeviceBuffer> weight_memory_;
+  std::optional<DeviceBuffer> buffer_memory_;
+  std::optional<PinnedBuffer> pinned_memory_;
+  GpuModelWeights weights_;
+  GpuPassBuffers buffers_;
+  PassImage device_image_;
+  PassImage host_image_;
+  HostPassBuffers host_;
+  std::byte* host_base_ = nullptr;         // the pinned memory...
+  std::byte* host_device_base_ = nullptr;  // ...and the card's address of it
+  std::optional<GpuExpertIo> expert_io_;
+
+  // The pass at hand.
+  std::optional<GpuPass> pass_;
+  std::vector<CudaSequence*> sequences_;  // reserved
+  std::vector<GpuSegment> segments_;      // reserved; as the card's table has them
+  std::vector<uint64_t> ngram_rows_;      // reserved
+  uint32_t rows_ = 0;
+  bool draft_from_trunk_ = false;
+  mutable std::vector<float> residual_;  // the last that was asked for
+};
+
+absl::Status CudaBackend::Allocate(const UploadProgress& progress) {
+  const ModelGeometry& g = geometry();
+  HEARTH_ASSIGN_OR_RETURN(done_, UniqueEvent::Create(options_.gpu, EventKind::kUntimed));
+  HEARTH_ASSIGN_OR_RETURN(image_sent_, UniqueEvent::Create(options_.gpu, EventKind::kUntimed));
+
+  MemoryLayout device;
+  ReservePassBuffers(device, buffers_, g, plan_.shape);
+  ReservePassImage(device, device_image_, g, plan_.shape);
+  absl::StatusOr<DeviceBuffer> buffers = DeviceBuffer::Create(options_.gpu, device.bytes());
+  if (!buffers.ok()) return NoRoom(buffers.status(), "buffers of a pass", RoomFor::kBuffers);
+  buffer_memory_ = *std::move(buffers);
+  HEARTH_RETURN_IF_ERROR(FillBytes(*buffer_memory_, std::byte{0}, stream()));
+  device.Place(buffer_memory_->data());
+
+  MemoryLayout pinned;
+  ReservePassImage(pinned, host_image_, g, plan_.shape);
+  ReserveHostPassBuffers(pinned, host_, g, plan_.shape);
+  absl::StatusOr<PinnedBuffer> memory = PinnedBuffer::Create(options_.gpu, pinned.bytes());
+  if (!memory.ok()) return NoRoom(memory.status(), "pinned buffers", RoomFor::kBuffers);
+  pinned_memory_ = *std::move(memory);
+  host_base_ = pinned_memory_->data().data();
+  host_device_base_ = pinned_memory_->device_data();
+  pinned.Place(host_base_);
+
+  const WeightImage image = PlanWeightImage(deps_.weights);
+  absl::StatusOr<DeviceBuffer> weights =
+      UploadWeights(image, options_.gpu, stream(), deps_.clock, progress);
+  if (!weights.ok()) return NoRoom(weights.status(), "dense weights", RoomFor::kWeights);
+  weight_memory_ = *std::move(weights);
+  weights_ = PlaceWeights(deps_.weights, weight_memory_->data());
+
+  const uint32_t ranks = g.moe.experts_per_token;
+  expert_io_ = GpuExpertIo{.stream = stream(),
+                           .u = {.q = buffers_.u_q.q,
+                                 .scale = buffers_.u_q.scale,
+                                 .sum16 = buffers_.u_q.sum16,
+                                 .rows = plan_.shape.rows_max,
+                                 .cols = g.hidden},
+                           .u_rotated = {.q = buffers_.u_rotated_q,
+                                         .scale = buffers_.u_rotated_scale,
+                                         .sum = buffers_.u_rotated_sum,
+                                         .rows = plan_.shape.rows_max,
+                                         .cols = g.hidden},
+                           .output = buffers_.expert_y,
+                           .on_card = {host_.on_card, uint64_t{plan_.shape.rows_max} * ranks}};
+  sequences_.reserve(kPassSegmentsMax);
+  segments_.reserve(kPassSegmentsMax);
+  ngram_rows_.resize(uint64_t{plan_.shape.rows_max} * g.ngram.head_count());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Sequence>> CudaBackend::CreateSequence(uint32_t context_tokens_max) {
+  if (context_tokens_max == 0 || context_tokens_max > plan_.context_tokens_max) {
+    return absl::InvalidArgumentError(absl::StrCat("context of ", context_tokens_max,
+                                                   " tokens: this backend takes 1 to ",
+                                                   plan_.context_tokens_max));
+  }
+  const SequenceShape shape = SequenceShapeOf(plan_, context_tokens_max);
+  MemoryLayout layout;
+  SequenceState state;
+  ReserveSequenceState(layout, state, geometry(), shape);
+  absl::StatusOr<DeviceBuffer> memory = DeviceBuffer::Create(options_.gpu, layout.bytes());
+  if (!memory.ok()) {
+    return NoRoom(memory.status(),
+                  absl::StrCat("state of a sequence of ", context_tokens_max, " tokens"),
+                  RoomFor::kSequence);
+  }
+  HEARTH_RETURN_IF_ERROR(FillBytes(*memory, std::byte{0}, stream()));
+  layout.Place(memory->data());
+  // From pageable memory: the copy has read it when the call returns.
+  HEARTH_RETURN_IF_ERROR(
+      CopyArray(state.layer_table, state.layers.data(), state.layers.size(), stream()));
+  return std::make_unique<CudaSequence>(shape, *std::move(memory), std::move(state));
+}
+
+absl::Status CudaBackend::CheckTrunk(std::span<const Segment> segments, Phase phase) const {
+  uint64_t rows = 0;
+  for (const Segment& segment : segments) {
+    if (segment.tokens.empty()) return absl::InvalidArgumentError("a segment without tokens");
+    HEARTH_RETURN_IF_ERROR(CheckTokens(geometry(), segment.tokens));
+    rows += segment.tokens.size();
+  }
+  const uint32_t rows_max =
+      phase == Phase::kPrompt ? options_.limits.prompt_rows_max : options_.limits.window_rows_max;
+  if (rows == 0 || rows > rows_max) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pass of ", rows, " rows: at most ", rows_max, " here"));
+  }
+  if (segments.size() > kPassSegmentsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pass over ", segments.size(), " sequences: at most ", kPassSegmentsMax));
+  }
+  return absl::OkStatus();
+}
+
+// All sequences or none.
+absl::Status CudaBackend::OpenSegments(std::span<const Segment> segments, Phase phase) {
+  sequences_.clear();
+  segments_.clear();
+  for (const Segment& segment : segments) {
+    auto* sequence = static_cast<CudaSequence*>(segment.sequence);
+    SequenceRows& rows = sequence->rows();
+    const absl::Status status = rows.BeginPass(segment.tokens, phase);
+    if (!status.ok()) {
+      for (CudaSequence* opened : sequences_) (void)opened->rows().CommitPass(0);
+      sequences_.clear();
+      return status;
+    }
+    sequences_.push_back(sequence);
+    segments_.push_back({.layers = sequence->state().layer_table,
+                         .ngram_ring = sequence->state().ngram_ring,
+                         .rows = static_cast<uint32_t>(segment.tokens.size()),
+                         .base = rows.token_count(),
+                         .pending_rows = rows.pending_rows(),
+                         .parity = rows.parity()});
+  }
+  return absl::OkStatus();
+}
+
+void CudaBackend::MakePass(uint32_t rows, bool window, bool draft, uint32_t last_position) {
+  rows_ = rows;
+  pass_.emplace(GpuPass{.geometry = geometry(),
+                        .weights = weights_,
+                        .buffers = buffers_,
+                        .stream = stream(),
+                        .qsa = plan_.qsa,
+                        .qsa_plan = plan_.qsa_plan,
+                        .table = {.segments = device_image_.segments,
+                                  .row_segment = device_image_.row_segment,
+                                  .segment_count = device_image_.segment_count,
+                                  .rows = rows,
+                                  .window_rows_max = options_.limits.window_rows_max,
+                                  .ring_rows = plan_.ring_rows},
+                        .rows = rows,
+                        .window = window,
+                        .draft = draft,
+                        .choose_blocks = QsaMustSelect(geometry().attention, last_position)});
+}
+
+// The image of the pass before may still be on its way after an error.
+absl::Status CudaBackend::AwaitImageFree() {
+  return AwaitEvent(*image_sent_, deps_.clock, options_.wait_ns_max, "start of a pass");
+}
+
+absl::Status CudaBackend::SendImage() {
+  const ImageExtent extent = ImageExtentOf(host_image_, rows_, geometry().hidden,
+                                           pass_->draft ? 0 : geometry().ngram.embed_dim());
+  auto* const to = reinterpret_cast<std::byte*>(device_image_.segments);
+  const auto* const from = reinterpret_cast<const std::byte*>(host_image_.segments);
+  HEARTH_RETURN_IF_ERROR(CopyAsync(to, from, extent.head_bytes, stream()));
+  if (extent.ngram_bytes != 0) {
+    HEARTH_RETURN_IF_ERROR(CopyAsync(to + extent.ngram_offset_bytes,
+                                     from + extent.ngram_offset_bytes, extent.ngram_bytes,
+                                     stream()));
+  }
+  HEARTH_RETURN_IF_ERROR(FillZeroAsync(buffers_.nan_flag, sizeof(uint32_t), stream()));
+  return image_sent_->Record(stream());
+}
+
+absl::Status CudaBackend::BeginTrunk(std::span<const Segment> segments, Phase phase) {
+  HEARTH_RETURN_IF_ERROR(CheckTrunk(segments, phase));
+  HEARTH_RETURN_IF_ERROR(AwaitImageFree());
+  HEARTH_RETURN_IF_ERROR(OpenSegments(segments, phase));
+  const uint32_t rows = WritePassTable(segments_, host_image_);
+  uint32_t last_position = 0;
+  for (const GpuSegment& s : segments_)
+    last_position = std::max(last_position, s.base + s.rows - 1);
+  MakePass(rows, phase == Phase::kWindow, false, last_position);
+  float* embed = host_image_.embed;
+  uint64_t* ngram_row = ngram_rows_.data();
+  for (size_t s = 0; s < segments.size(); ++s) {
+    embed = EmbedTokens(deps_.weights.embed_tokens, segments[s].tokens, embed);
+    ngram_row =
+        HashNgrams(geometry().ngram, sequences_[s]->rows().tokens(), segments_[s].base, ngram_row);
+  }
+  if (geometry().ngram.row_count != 0) {
+    HEARTH_RETURN_IF_ERROR(deps_.ngram->ReadRows(
+        {ngram_rows_.data(), ngram_row},
+        {host_image_.ngram_embed, uint64_t{rows} * geometry().ngram.embed_dim()}));
+  }
+  HEARTH_RETURN_IF_ERROR(SendImage());
+  HEARTH_RETURN_IF_ERROR(EnqueueRotaryTables(*pass_));
+  return EnqueueEmbedding(*pass_, device_image_.embed);
+}
+
+absl::Status CudaBackend::BeginDraft(Sequence& sequence, std::span<const TokenId> tokens,
+                                     DraftSource source) {
+  if (!weights_.mtp) {
+    return absl::FailedPreconditionError("this model has no MTP head to draft with");
+  }
+  auto& s = static_cast<CudaSequence&>(sequence);
+  const bool chained = source == DraftSource::kChained;
+  const uint32_t base = chained ? s.rows().draft_position() : s.rows().draft_count();
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  HEARTH_RETURN_IF_ERROR(CheckTokens(geometry(), tokens));
+  if (rows == 0 || rows > plan_.shape.rows_max || (chained && rows != 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("a draft pass of ", rows, " rows"));
+  }
+  if (rows > s.context_tokens_max() - base) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("context of ", s.context_tokens_max(), " tokens: no room to draft at ", base));
+  }
+  if (!chained && !(s.rows().HasHidden(base) && s.rows().HasHidden(base + rows - 1))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("drafting needs the trunk's hidden states of positions ", base, " to ",
+                     base + rows - 1, ", which the last pass did not leave"));
+  }
+  HEARTH_RETURN_IF_ERROR(AwaitImageFree());
+  sequences_.assign(1, &s);
+  segments_.assign(1, {.layers = s.state().layer_table, .rows = rows, .base = base});
+  (void)WritePassTable(segments_, host_image_);
+  MakePass(rows, rows <= options_.limits.window_rows_max, true, base + rows - 1);
+  draft_from_trunk_ = !chained;
+  s.rows().BeginDraftPass(base, rows);
+  (void)EmbedTokens(deps_.weights.embed_tokens, tokens, host_image_.embed);
+  HEARTH_RETURN_IF_ERROR(SendImage());
+  if (chained) {
+    HEARTH_RETURN_IF_ERROR(CopyArray(buffers_.draft_hidden, s.state().chain_hidden,
+                                     geometry().stream_dim(), stream()));
+  } else {
+    HEARTH_RETURN_IF_ERROR(CopyHidden(s, base, rows, buffers_.draft_hidden, false));
+  }
+  HEARTH_RETURN_IF_ERROR(EnqueueRotaryTables(*pass_));
+  return EnqueueDraftInput(*pass_, device_image_.embed);
+}
+
+// Rows of the sequence's ring of hidden states from or to `at` (rows, D).
+absl::Status CudaBackend::CopyHidden(const CudaSequence& sequence, uint32_t position, uint32_t rows,
+                                     float* at, bool store) {
+  const uint64_t d = geometry().stream_dim();
+  for (const RingPiece& piece : RingPieces(position, rows, HiddenRows(sequence.shape()))) {
+    float* const ring = sequence.state().hidden + piece.ring_row * d;
+    float* const dense = at + piece.row * d;
+    if (piece.rows == 0) continue;
+    HEARTH_RETURN_IF_ERROR(
+        CopyArray(store ? ring : dense, store ? dense : ring, piece.rows * d, stream()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::FetchAll(std::initializer_list<Fetch> fetches) {
+  for (const Fetch& f : fetches) {
+    HEARTH_RETURN_IF_ERROR(CopyAsync(f.to, f.from, f.bytes, stream()));
+  }
+  return done_->Record(stream());
+}
+
+absl::Status CudaBackend::Await(std::string_view what) {
+  return AwaitEvent(*done_, deps_.clock, options_.wait_ns_max, what);
+}
+
+absl::StatusOr<Routes> CudaBackend::FirstHalf(LayerId layer) {
+  const ModelGeometry& g = geometry();
+  if (!pass_->draft) {
+    for (CudaSequence* sequence : sequences_) sequence->rows().StartPass();
+  }
+  HEARTH_RETURN_IF_ERROR(EnqueueFirstHalf(*pass_, layer.value, device_image_.ngram_embed));
+  const uint64_t blocks = uint64_t{rows_} * ActivationBlocks(g.hidden);
+  const GpuPassBuffers& b = buffers_;
+  HEARTH_RETURN_IF_ERROR(
+      FetchAll({{host_.route_expert, b.route_expert, entries() * sizeof(uint32_t)},
+                {host_.route_weight, b.route_weight, entries() * sizeof(float)},
+                {host_.nan_flag, b.nan_flag, sizeof(uint32_t)},
+                {host_.u, b.u, uint64_t{rows_} * g.hidden * sizeof(float)},
+                {host_.u_q.q, b.u_q.q, blocks * kActivationBlockValues},
+                {host_.u_q.scale, b.u_q.scale, blocks * sizeof(float)},
+                {host_.u_q.sum16, b.u_q.sum16, blocks * 2 * sizeof(int32_t)}}));
+  HEARTH_RETURN_IF_ERROR(EnqueueSharedExpert(*pass_, layer.value));
+  const absl::Status status = Await("router");
+  if (!status.ok()) return Annotate(status, absl::StrCat("layer ", layer.value));
+  if (*host_.nan_flag != 0) {
+    return absl::DataLossError(
+        absl::StrCat("layer ", layer.value,
+                     ": a router score is not a number: the weights or the state are damaged"));
+  }
+  std::fill_n(host_.on_card, entries(), uint8_t{0});
+  return Routes{.expert = {host_.route_expert, entries()},
+                .weight = {host_.route_weight, entries()},
+                .rows = rows_,
+                .ranks = g.moe.experts_per_token};
+}
+
+ExpertInput CudaBackend::expert_input() const {
+  return {.x = host_.u,
+          .quantized = {.q = host_.u_q.q,
+                        .scale = host_.u_q.scale,
+                        .sum16 = host_.u_q.sum16,
+                        .rows = rows_,
+                        .cols = geometry().hidden},
+          .rows = rows_};
+}
+
+absl::StatusOr<std::span<const uint32_t>> CudaBackend::PredictExperts(LayerId layer) {
+  if (!pass_ || !pass_->window || pass_->draft || layer.value >= geometry().layer_count()) {
+    return absl::FailedPreconditionError("only the layers of a window are predicted");
+  }
+  HEARTH_RETURN_IF_ERROR(EnqueueRouterAhead(*pass_, layer.value));
+  HEARTH_RETURN_IF_ERROR(
+      FetchAll({{host_.ahead_expert, buffers_.ahead_expert, entries() * sizeof(uint32_t)}}));
+  HEARTH_RETURN_IF_ERROR(Await("router ahead"));
+  return std::span<const uint32_t>(host_.ahead_expert, entries());
+}
+
+absl::Status CudaBackend::SecondHalf(LayerId layer, std::span<const float> expert_output) {
+  if (expert_output.data() != host_.expert_output) {
+    const uint64_t floats = entries() * geometry().hidden;
+    HEARTH_CHECK(expert_output.size() >= floats);
+    std::copy_n(expert_output.begin(), floats, host_.expert_output);
+  }
+  bool any_from_host = false;
+  for (uint64_t i = 0; i < entries(); ++i) {
+    host_.from_host[i] = host_.on_card[i] == 0 ? 1 : 0;
+    any_from_host = any_from_host || host_.on_card[i] == 0;
+  }
+  HostOutputs outputs;
+  if (any_from_host) {
+    outputs = {.y = OnCard(host_.expert_output), .from_host = OnCard(host_.from_host)};
+  }
+  HEARTH_RETURN_IF_ERROR(Annotate(EnqueueSecondHalf(*pass_, layer.value, outputs),
+                                  absl::StrCat("layer ", layer.value)));
+  if (pass_->draft) {
+    const uint64_t d = geometry().stream_dim();
+    return CopyArray(sequences_[0]->state().chain_hidden, buffers_.h + (rows_ - 1) * d, d,
+                     stream());
+  }
+  return layer.value + 1 == geometry().layer_count() ? StoreHidden() : absl::OkStatus();
+}
+
+absl::Status CudaBackend::StoreHidden() {
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const GpuSegment& s = host_image_.segments[i];
+    float* const rows = buffers_.h + uint64_t{s.row_begin} * geometry().stream_dim();
+    HEARTH_RETURN_IF_ERROR(CopyHidden(*sequences_[i], s.base, s.rows, rows, true));
+    sequences_[i]->rows().FinishPass();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) {
+  const uint64_t vocab = geometry().vocab_count;
+  HEARTH_CHECK(row_begin + row_count <= rows_);
+  HEARTH_CHECK(logits.size() >= row_count * vocab);
+  for (uint32_t done = 0; done < row_count;) {
+    const uint32_t rows = std::min(row_count - done, kHeadRows);
+    HEARTH_RETURN_IF_ERROR(EnqueueHead(*pass_, row_begin + done, rows));
+    HEARTH_RETURN_IF_ERROR(
+        FetchAll({{host_.logits, buffers_.logits, rows * vocab * sizeof(float)}}));
+    HEARTH_RETURN_IF_ERROR(Await("head"));
+    std::copy_n(host_.logits, rows * vocab, logits.data() + done * vocab);
+    done += rows;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaBackend::Commit(Sequence& sequence, uint32_t row_count) {
+  return static_cast<CudaSequence&>(sequence).rows().CommitPass(row_count);
+}
+
+absl::Status CudaBackend::CommitDraft(Sequence& sequence) {
+  if (!draft_from_trunk_) {
+    return absl::FailedPreconditionError("only a draft pass from the trunk can be kept");
+  }
+  static_cast<CudaSequence&>(sequence).rows().CommitDraftPass();
+  return absl::OkStatus();
+}
+
+std::span<const float> CudaBackend::residual() const {
+  residual_.resize(uint64_t{rows_} * geometry().stream_dim());
+  // Pageable memory: the copy has ended when the call returns, or the stream has failed, which the
+  // next wait reports.
+  const absl::Status copied =
+      CopyArray(residual_.data(), buffers_.h, residual_.size(), stream_.view());
+  if (!copied.ok() || !stream_.Synchronize().ok()) residual_.assign(residual_.size(), 0.0f);
+  return residual_;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendDeps& deps,
+                                                           const CudaBackendOptions& options,
+                                                           const UploadProgress& progress) {
+  if (options.arithmetic != Arithmetic::kFast) {
+    return absl::UnimplementedError(
+        "reference arithmetic on a card: use the CPU backend for it (--device cpu)");
+  }
+  const ModelGeometry& g = deps.weights.geometry;
+  if (g.ngram.row_count != 0 && deps.ngram == nullptr) {
+    return absl::InvalidArgumentError("this model needs its n-gram table");
+  }
+  HEARTH_ASSIGN_OR_RETURN(const BackendPlan plan, PlanBackend(g, options));
+  HEARTH_ASSIGN_OR_RETURN(UniqueStream stream,
+                          UniqueStream::Create(options.gpu, StreamPriority::kHigh));
+  auto backend = std::make_unique<CudaBackend>(deps, options, plan, std::move(stream));
+  HEARTH_RETURN_IF_ERROR(backend->Allocate(progress));
+  return backend;
+}
+
+}  // namespace hearth

@@ -1,0 +1,69 @@
+// The sequence of launches that takes a pass through the model on a card, in halves of layers. Each
+// function enqueues on the pass's stream and returns: nothing waits, allocates or looks at what
+// the card has computed, so that all of it can be recorded into a graph.
+//
+// Composition: runtime/backend/cpu. Fused here: what a block writes into the residual streams and
+// the norm of the block that reads next are one launch, so that a half layer ends with the read's
+// norm of the half after it.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+#include "gpu_kernels/device/stream.h"
+#include "gpu_kernels/ops/attention/qsa.h"
+#include "gpu_kernels/ops/pass_table.h"
+#include "pack/format/geometry.h"
+#include "runtime/backend/cuda/device_weights.h"
+#include "runtime/backend/cuda/pass_buffers.h"
+
+namespace hearth {
+
+struct GpuPass {
+  // All outlive the pass.
+  const ModelGeometry& geometry;
+  const GpuModelWeights& weights;
+  const GpuPassBuffers& buffers;
+  CudaStreamView stream;
+  QsaDesc qsa;
+  QsaPlan qsa_plan;
+
+  // The pass at hand.
+  GpuPassTable table;
+  uint32_t rows = 0;
+  bool window = true;         // false: a prompt, whose rows all count
+  bool draft = false;         // the MTP layer's
+  bool choose_blocks = true;  // some row may have more blocks than it may attend to
+};
+
+// Where the combine finds outputs that the host computed: addresses as the card sees them.
+struct HostOutputs {
+  const float* y = nullptr;            // (rows * ranks, hidden)
+  const uint8_t* from_host = nullptr;  // (rows * ranks)
+};
+
+// Trunk: the streams from the tokens' embeddings, `embed` (rows, hidden).
+absl::Status EnqueueEmbedding(const GpuPass& pass, const float* embed);
+// Draft: the streams from embeddings and the hidden states in buffers.draft_hidden.
+absl::Status EnqueueDraftInput(const GpuPass& pass, const float* embed);
+// Rotary tables of the rows' positions.
+absl::Status EnqueueRotaryTables(const GpuPass& pass);
+
+// Everything up to the router: mixer, routes, the experts' input in all its forms, and the shared
+// expert's first product. `ngram_embed` (rows, embed_dim): for the layer that reads it.
+absl::Status EnqueueFirstHalf(const GpuPass& pass, uint32_t layer, const float* ngram_embed);
+// The rest of the shared expert, which needs nothing of the routed ones.
+absl::Status EnqueueSharedExpert(const GpuPass& pass, uint32_t layer);
+// Experts combined in rank order and written into the streams. Without outputs of the host (y ==
+// null) every entry is in buffers.expert_y.
+absl::Status EnqueueSecondHalf(const GpuPass& pass, uint32_t layer, const HostOutputs& outputs);
+
+// The routes that `layer` would choose from the streams as they are, into buffers.ahead_expert.
+absl::Status EnqueueRouterAhead(const GpuPass& pass, uint32_t layer);
+
+// Logits of rows [row_begin, row_begin + row_count) into buffers.logits; row_count <= kHeadRows.
+// After the last layer.
+absl::Status EnqueueHead(const GpuPass& pass, uint32_t row_begin, uint32_t row_count);
+
+}  // namespace hearth

@@ -1,0 +1,37 @@
+// What the host looks up for a pass: embeddings, n-gram rows, and pieces of rings.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+
+#include "pack/format/geometry.h"
+#include "pack/format/matrix_layout.h"
+#include "runtime/base/ids.h"
+
+namespace hearth {
+
+// InvalidArgument names the first token outside the vocabulary.
+absl::Status CheckTokens(const ModelGeometry& g, std::span<const TokenId> tokens);
+
+// Rows of `table` (kF32 or kBf16) as fp32, one behind the other. Returns the end of what it wrote.
+float* EmbedTokens(const MatrixView& table, std::span<const TokenId> tokens, float* out);
+
+// Table rows of the tokens from position `base` on, head_count() each; nothing for a model without
+// a table. `tokens` from the start of the sequence. Returns the end of what it wrote.
+uint64_t* HashNgrams(const NgramGeometry& n, std::span<const TokenId> tokens, uint32_t base,
+                     uint64_t* rows);
+
+// Rows [row, row + rows) of a dense array lie in rows [ring_row, ring_row + rows) of a ring.
+struct RingPiece {
+  uint64_t row = 0;
+  uint64_t ring_row = 0;
+  uint64_t rows = 0;
+};
+
+// Where `rows` <= ring_rows rows from `position` on lie: the second piece may be empty.
+std::array<RingPiece, 2> RingPieces(uint64_t position, uint64_t rows, uint64_t ring_rows);
+
+}  // namespace hearth
