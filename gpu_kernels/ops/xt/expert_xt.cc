@@ -1,0 +1,129 @@
+// The sequence of launches of gpu_kernels/ops/xt/expert_xt.h.
+#include "gpu_kernels/ops/xt/expert_xt.h"
+
+#include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/ops/xt/xt_walk.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+absl::Status EnqueueWalk(uint32_t bits, const ExpertXtPlan& plan, XtWalkArgs args,
+                         CudaStreamView stream) {
+  const XtDecodeKind kind =
+      plan.has_level_tables ? XtDecodeKind::kHalfLevels : XtDecodeKind::kSplit;
+  args.tables = MakeXtDecodeTables(bits, kind);
+  switch (bits) {
+    case 2:
+      return EnqueueXtWalk2(args, kind, plan.block_count, stream);
+    case 3:
+      return EnqueueXtWalk3(args, kind, plan.block_count, stream);
+    default:
+      return EnqueueXtWalk4(args, kind, plan.block_count, stream);
+  }
+}
+
+void SetShape(const XtShape& shape, XtWalkArgs* args) {
+  args->rows = shape.rows;
+  args->cols = shape.cols;
+  args->band_count = shape.band_count();
+  args->block_count = shape.block_count();
+  args->pair_count = (shape.block_count() + 1) / 2;
+  args->group_count = shape.group_count();
+}
+
+absl::Status EnqueueGateUp(const ExpertXtDesc& desc, const ExpertXtPlan& plan, XtWalkArgs args,
+                           CudaStreamView stream) {
+  const ExpertLayout& layout = desc.layout;
+  SetShape(layout.xt_shape(Projection::kGate), &args);
+  args.sum_stride = 2 * layout.width;
+  args.sum_projection_stride = layout.width;
+  args.code_offset_bytes[0] = layout.projection_offset_bytes(Projection::kGate);
+  args.code_offset_bytes[1] = layout.projection_offset_bytes(Projection::kUp);
+  if (layout.xt_bits.gate == layout.xt_bits.up) {
+    args.projection_count = 2;
+    return EnqueueWalk(layout.xt_bits.gate, plan, args, stream);
+  }
+  args.projection_count = 1;
+  HEARTH_RETURN_IF_ERROR(EnqueueWalk(layout.xt_bits.gate, plan, args, stream));
+  args.code_offset_bytes[0] = args.code_offset_bytes[1];
+  args.sums += layout.width;
+  return EnqueueWalk(layout.xt_bits.up, plan, args, stream);
+}
+
+absl::Status EnqueueHidden(const ExpertXtDesc& desc, const ExpertXtPlan& plan,
+                           const ExpertXtArgs& args, CudaStreamView stream) {
+  const ExpertLayout& layout = desc.layout;
+  XtHiddenArgs hidden = {.item_count = args.item_count,
+                         .item_count_max = desc.item_count_max,
+                         .items = args.items,
+                         .entries = args.entries,
+                         .rows_max = desc.rows_max,
+                         .width = layout.width,
+                         .rotation_block = RotationBlock(layout.width),
+                         .rotation_factor = RotationFactor(RotationBlock(layout.width)),
+                         .sums = reinterpret_cast<int32_t*>(args.workspace),
+                         .x_scale = args.scale,
+                         .x_sum = args.sum};
+  const Projection projections[2] = {Projection::kGate, Projection::kUp};
+  for (int i = 0; i < 2; ++i) {
+    const Projection p = projections[i];
+    hidden.scale_offset_bytes[i] =
+        layout.projection_offset_bytes(p) + layout.xt_shape(p).scale_offset_bytes();
+    hidden.multiplier_offset_bytes[i] = layout.scale_offset_bytes(p);
+  }
+  hidden.q = reinterpret_cast<int8_t*>(args.workspace + plan.h_q_offset_bytes);
+  hidden.scale = reinterpret_cast<float*>(args.workspace + plan.h_scale_offset_bytes);
+  hidden.sum = reinterpret_cast<int32_t*>(args.workspace + plan.h_sum_offset_bytes);
+  return EnqueueXtHidden(hidden, stream);
+}
+
+absl::Status EnqueueDown(const ExpertXtDesc& desc, const ExpertXtPlan& plan,
+                         const ExpertXtArgs& args, XtWalkArgs walk, CudaStreamView stream) {
+  const ExpertLayout& layout = desc.layout;
+  const XtShape shape = layout.xt_shape(Projection::kDown);
+  SetShape(shape, &walk);
+  walk.projection_count = 1;
+  walk.code_offset_bytes[0] = layout.projection_offset_bytes(Projection::kDown);
+  walk.q = reinterpret_cast<const int8_t*>(args.workspace + plan.h_q_offset_bytes);
+  walk.sums = reinterpret_cast<int32_t*>(args.workspace + plan.down_sum_offset_bytes);
+  walk.sum_stride = layout.hidden;
+  walk.y = args.y;
+  walk.y_stride = args.y_stride;
+  walk.finished = reinterpret_cast<uint32_t*>(args.workspace + plan.finished_offset_bytes);
+  walk.x_scale = reinterpret_cast<const float*>(args.workspace + plan.h_scale_offset_bytes);
+  walk.x_sum = reinterpret_cast<const int32_t*>(args.workspace + plan.h_sum_offset_bytes);
+  walk.scale_offset_bytes = walk.code_offset_bytes[0] + shape.scale_offset_bytes();
+  walk.multiplier_offset_bytes = layout.scale_offset_bytes(Projection::kDown);
+  return EnqueueWalk(shape.bits, plan, walk, stream);
+}
+
+}  // namespace
+
+absl::Status ResetExpertXtWorkspace(const ExpertXtPlan& plan, const DeviceBuffer& workspace,
+                                    uint64_t offset_bytes, CudaStreamView stream) {
+  if (offset_bytes > workspace.bytes() || plan.workspace_bytes > workspace.bytes() - offset_bytes) {
+    return absl::OutOfRangeError("the workspace of XT experts does not lie in its buffer");
+  }
+  HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
+  return CudaStatus(
+      cudaMemsetAsync(workspace.data() + offset_bytes, 0, plan.workspace_bytes, stream.get()),
+      "reset of the workspace of XT experts");
+}
+
+absl::Status LaunchExpertXt(const ExpertXtDesc& desc, const ExpertXtPlan& plan,
+                            const ExpertXtArgs& args, CudaStreamView stream) {
+  HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
+  const XtWalkArgs walk = {.item_count = args.item_count,
+                           .item_count_max = desc.item_count_max,
+                           .items = args.items,
+                           .entries = args.entries,
+                           .rows_max = desc.rows_max,
+                           .q = args.q,
+                           .sums = reinterpret_cast<int32_t*>(args.workspace)};
+  HEARTH_RETURN_IF_ERROR(EnqueueGateUp(desc, plan, walk, stream));
+  HEARTH_RETURN_IF_ERROR(EnqueueHidden(desc, plan, args, stream));
+  return EnqueueDown(desc, plan, args, walk, stream);
+}
+
+}  // namespace hearth

@@ -1,0 +1,229 @@
+// Decoding XT on a GPU: one lane holds, of one chunk (pack/format/xt_layout.h), one row: a dword of
+// each line, which are four streams of eight weights. Tables: xt_decode_tables.h.
+#pragma once
+
+#include <cstdint>
+
+#include "gpu_kernels/common/arithmetic.cuh"
+#include "gpu_kernels/ops/xt/xt_decode_tables.h"
+#include "pack/format/xt_layout.h"
+
+namespace hearth {
+
+// Of lane l: its byte offset within a slot's 128 bytes, for slots of 1, 2 and 4 words.
+struct XtLaneOffsets {
+  uint32_t of1;
+  uint32_t of2;
+  uint32_t of4;
+  __device__ explicit XtLaneOffsets(uint32_t lane)
+      : of1(lane * 4), of2(lane % 16 * 8), of4(lane % 8 * 16) {}
+};
+
+// Address within a region of entry "byte `which` of `bytes`": offset, then that byte, then zeros.
+__device__ inline uint32_t XtAddress(uint32_t bytes, uint32_t which, uint32_t lane_offset) {
+  return PermuteBytes(bytes, lane_offset, 0x5504u | which << 4);
+}
+
+template <uint32_t kSlot>
+inline constexpr uint32_t kXtSlotBytes = kSlot / 2 * kXtRegionBytes + kSlot % 2 * kXtSlotRowBytes;
+template <XtDecodeKind kKind, uint32_t kWord>
+inline constexpr bool kXtIsSplit = XtFormOf(kKind, kWord) == XtWordForm::kSplitNibbles;
+// Of a line's own bytes in their words: for 2 and 3 bits in step order 0, 2, 1, 3.
+template <uint32_t kBits, bool kSplit>
+inline constexpr uint32_t kXtOwnMask = kBits == 4 ? (kSplit ? 0xF0F0FFFFu : 0xFF0FFF0Fu)
+                                                  : (kSplit ? 0xF0F0FF33u : 0xFF0F3F03u);
+
+template <class T>
+__device__ inline T XtEntry(const uint8_t* tables, uint32_t slot_bytes, uint32_t address) {
+  return *reinterpret_cast<const T*>(tables + slot_bytes + address);
+}
+
+// What the bytes of four streams in the band before add to the words of this one.
+template <uint32_t kBits>
+struct XtCarry {
+  static constexpr int kParts = kBits == 4 ? 2 : 3;
+  uint32_t part[4][kParts];
+};
+
+template <uint32_t kBits, XtDecodeKind kKind>
+struct XtHash {
+  static constexpr bool kSplit0 = kXtIsSplit<kKind, 0>;
+  static constexpr bool kSplit1 = kXtIsSplit<kKind, 1>;
+
+  // Own bytes of stream j before the mask. 2 and 3 bits: of one line; 4 bits: of two.
+  template <bool kSplit>
+  __device__ static uint32_t Own(uint32_t line, uint32_t shifted, uint32_t j) {
+    return kSplit ? PermuteBytes(line, shifted, 0x4400u + 0x1111u * j)
+                  : PermuteBytes(line, line, 0x1111u * j);
+  }
+
+  // The words of a band's four streams; `carry` goes on to the next band.
+  __device__ static void Words(const uint8_t* tables, const XtLaneOffsets& lane,
+                               const uint32_t (&line)[kBits], XtCarry<kBits>* carry,
+                               uint32_t (&word0)[4], uint32_t (&word1)[4]) {
+    if constexpr (kBits == 4) {
+      Words4(tables, lane, line, carry, word0, word1);
+    } else {
+      const uint32_t shifted0 = kSplit0 ? line[0] << 4 : 0;
+      const uint32_t shifted1 = kSplit1 ? line[1] << 4 : 0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const uint32_t own0 = Own<kSplit0>(line[0], shifted0, j) & kXtOwnMask<kBits, kSplit0>;
+        const uint32_t own1 = Own<kSplit1>(line[1], shifted1, j) & kXtOwnMask<kBits, kSplit1>;
+        uint32_t(&part)[3] = carry->part[j];
+        if constexpr (kBits == 3) {
+          const auto high =
+              XtEntry<uint4>(tables, kXtSlotBytes<0>, XtAddress(line[2], j, lane.of4));
+          const uint2 low = LowBits(tables, lane, line, j);
+          word0[j] = (own0 ^ high.x) ^ part[0] ^ part[1];
+          word1[j] = (own1 ^ high.y) ^ low.x ^ part[2];
+          part[0] = high.z;
+          part[1] = low.y;
+          part[2] = high.w;
+        } else {
+          const auto b0 = XtEntry<uint2>(tables, kXtSlotBytes<0>, XtAddress(line[0], j, lane.of2));
+          const auto b1 = XtEntry<uint2>(tables, kXtSlotBytes<1>, XtAddress(line[1], j, lane.of2));
+          word0[j] = (own0 ^ part[0]) ^ part[1];
+          word1[j] = (own1 ^ b0.x) ^ part[2];
+          part[0] = b0.y;
+          part[1] = b1.x;
+          part[2] = b1.y;
+        }
+      }
+    }
+  }
+
+  // 3 bits: what line 0 adds to word 1 and line 1 to the next band's word 0.
+  __device__ static uint2 LowBits(const uint8_t* tables, const XtLaneOffsets& lane,
+                                  const uint32_t (&line)[kBits], uint32_t j) {
+    if constexpr (kKind == XtDecodeKind::kSplit) {
+      return {XtEntry<uint32_t>(tables, kXtSlotBytes<1>, XtAddress(line[0], j, lane.of2)),
+              XtEntry<uint32_t>(tables, kXtSlotBytes<1> + 4, XtAddress(line[1], j, lane.of2))};
+    } else {
+      return {XtEntry<uint32_t>(tables, kXtSlotBytes<1>, XtAddress(line[0], j, lane.of1)),
+              XtEntry<uint32_t>(tables, kXtSlotBytes<2>, XtAddress(line[1], j, lane.of1))};
+    }
+  }
+
+  // Lines a and b of 4 bits, own bytes of streams 2 * half and 2 * half + 1: bytes a, b, a, b.
+  template <bool kSplit>
+  __device__ static void Own4(uint32_t a, uint32_t b, uint32_t (&own)[4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (kSplit) {
+        const uint32_t pair = PermuteBytes(a, b, half == 0 ? 0x5140u : 0x7362u);
+        const uint32_t shifted = pair << 4;
+        own[2 * half] = PermuteBytes(pair, shifted, 0x5410u) & kXtOwnMask<kBits, true>;
+        own[2 * half + 1] = PermuteBytes(pair, shifted, 0x7632u) & kXtOwnMask<kBits, true>;
+      } else {
+        own[2 * half] =
+            PermuteBytes(a, b, 0x4400u + 0x1111u * (2 * half)) & kXtOwnMask<kBits, false>;
+        own[2 * half + 1] =
+            PermuteBytes(a, b, 0x4400u + 0x1111u * (2 * half + 1)) & kXtOwnMask<kBits, false>;
+      }
+    }
+  }
+
+  __device__ static void Words4(const uint8_t* tables, const XtLaneOffsets& lane,
+                                const uint32_t (&line)[kBits], XtCarry<kBits>* carry,
+                                uint32_t (&word0)[4], uint32_t (&word1)[4]) {
+    constexpr bool kShared = kKind == XtDecodeKind::kSplit;
+    uint32_t own0[4];
+    uint32_t own1[4];
+    Own4<kSplit0>(line[0], line[1], own0);
+    Own4<kSplit1>(line[2], line[3], own1);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const auto b0 = XtEntry<uint2>(tables, kXtSlotBytes<0>, XtAddress(line[0], j, lane.of2));
+      const auto b2 =
+          XtEntry<uint2>(tables, kXtSlotBytes < kShared ? 0 : 1 >, XtAddress(line[2], j, lane.of2));
+      const uint32_t odd_offset = kShared ? lane.of1 : lane.of2;
+      constexpr uint32_t kOddSlot = kXtSlotBytes < kShared ? 1 : 2 > ;
+      const auto b1 = XtEntry<uint32_t>(tables, kOddSlot, XtAddress(line[1], j, odd_offset));
+      const auto b3 = XtEntry<uint32_t>(tables, kOddSlot + (kShared ? 0 : 4),
+                                        XtAddress(line[3], j, odd_offset));
+      uint32_t(&part)[2] = carry->part[j];
+      word0[j] = (own0[j] ^ b0.x) ^ part[0] ^ part[1];
+      word1[j] = (own1[j] ^ b0.y) ^ b1 ^ b2.x;
+      part[0] = b2.y;
+      part[1] = b3;
+    }
+  }
+};
+
+// The level tables of a lane in registers (XtDecodeTables::split).
+struct XtSplitTables {
+  uint32_t word[3][4];
+};
+
+// Bytes whose sum is level + kXtLevelOffset of the word's four steps.
+struct XtSplitLevels {
+  uint32_t part[6];
+  __device__ uint32_t Sum() const {
+    return part[0] + part[1] + part[2] + part[3] + part[4] + part[5];  // no byte overflows
+  }
+};
+
+// Entries are below 128, so the sign that a permutation takes where a selector's top bit is set is
+// zero: of each pair of lookups one has the entry, the other zero.
+__device__ inline XtSplitLevels XtLookUpSplit(const XtSplitTables& tables, uint32_t word) {
+  const uint32_t b = word >> 16;
+  const uint32_t index[3] = {word, b, word ^ b};
+  XtSplitLevels levels;
+#pragma unroll
+  for (int t = 0; t < 3; ++t) {
+    levels.part[2 * t] = PermuteBytes(tables.word[t][0], tables.word[t][1], index[t]);
+    levels.part[2 * t + 1] = PermuteBytes(tables.word[t][2], tables.word[t][3], index[t] ^ 0x8888u);
+  }
+  return levels;
+}
+
+// level + kXtLevelOffset of step n of a word of hashes.
+__device__ inline uint32_t XtLookUpLevel(const uint8_t* tables, const XtLaneOffsets& lane,
+                                         uint32_t word, uint32_t n) {
+  return XtEntry<uint8_t>(tables, kXtSlotBytes<kXtLevelSlot> + n % 2, XtAddress(word, n, lane.of1));
+}
+
+// Slots 0 to 2 and the level slot in shared memory, by all warps of the block; XtDecodeKind's.
+__device__ inline void XtFillTables(const XtDecodeTables& from, bool has_levels, uint8_t* tables) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t warps = blockDim.x / 32;
+#pragma unroll
+  for (uint32_t slot = 0; slot < 3; ++slot) {
+    const XtDecodeTables::Slot& of = from.slots[slot];
+    if (of.words == 0) continue;
+    uint32_t column[8];
+#pragma unroll
+    for (int bit = 0; bit < 8; ++bit) column[bit] = of.column[bit][lane % of.words];
+    for (uint32_t high = threadIdx.x / 32; high < 16; high += warps) {
+      uint32_t base = 0;
+#pragma unroll
+      for (int bit = 0; bit < 4; ++bit) base ^= (high >> bit & 1) != 0 ? column[4 + bit] : 0;
+      uint8_t* to = tables + slot / 2 * kXtRegionBytes + slot % 2 * kXtSlotRowBytes +
+                    high * 16 * 256 + lane * 4;
+#pragma unroll
+      for (uint32_t low = 0; low < 16; ++low) {
+        uint32_t entry = base;
+#pragma unroll
+        for (int bit = 0; bit < 4; ++bit) entry ^= (low >> bit & 1) != 0 ? column[bit] : 0;
+        *reinterpret_cast<uint32_t*>(to + low * 256) = entry;
+      }
+    }
+  }
+  if (!has_levels) return;
+  const auto split = [&](uint32_t t, uint32_t nibble) {
+    return from.split[t][nibble / 4] >> (nibble % 4 * 8) & 0xFFu;
+  };
+  for (uint32_t high = threadIdx.x / 32; high < 16; high += warps) {
+#pragma unroll 4
+    for (uint32_t low = 0; low < 16; ++low) {
+      const uint32_t both = split(2, low ^ high);
+      const uint32_t newest_low = split(0, low) + split(1, high) + both;
+      const uint32_t newest_high = split(0, high) + split(1, low) + both;
+      uint8_t* to = tables + kXtSlotBytes<kXtLevelSlot> + (high * 16 + low) * 256;
+      reinterpret_cast<uint32_t*>(to)[lane] = newest_low | newest_high << 8;
+    }
+  }
+}
+
+}  // namespace hearth

@@ -1,0 +1,156 @@
+// From the sums of gate and up to h, rotated and quantised: EnqueueXtHidden of
+// gpu_kernels/ops/xt/xt_walk.h. One block of threads for each (row, item). A warp turns 128 values,
+// four neighbours in each lane, so that the butterflies of a rotation block stay in it; the values
+// of the row then wait in shared memory for the row's largest.
+#include <cuda_fp16.h>
+
+#include "gpu_kernels/common/arithmetic.cuh"
+#include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/ops/xt/xt_walk.h"
+#include "pack/format/xt_code.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
+constexpr uint32_t kHiddenThreads = 256;
+constexpr uint32_t kWarpCols = 128;
+constexpr uint32_t kLaneCols = kWarpCols / 32;
+
+// RotationSignBits of pack/format/xt_layout.h.
+__device__ inline uint32_t SignBitsOf(uint32_t first) {
+  uint64_t z = (uint64_t{first / 32} + 1) * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
+}
+
+// silu(gate) * up of one column; leaves both sums at zero.
+__device__ inline float HiddenOf(const XtHiddenArgs& args, const std::byte* blob, uint32_t entry,
+                                 uint32_t col, float x_scale, int32_t x_offset) {
+  float value[2];
+#pragma unroll
+  for (int p = 0; p < 2; ++p) {
+    int32_t* at = args.sums + (uint64_t{entry} * 2 + p) * args.width + col;
+    const auto* scales = reinterpret_cast<const __half*>(blob + args.scale_offset_bytes[p]);
+    const float factor =
+        __fmul_rn(__half2float(scales[col]),
+                  *reinterpret_cast<const float*>(blob + args.multiplier_offset_bytes[p]));
+    value[p] = __fmul_rn(__fmul_rn(__int2float_rn(*at - x_offset), x_scale), factor);
+    *at = 0;
+  }
+  return __fmul_rn(SiluOf(value[0]), value[1]);
+}
+
+// The butterflies of 128 columns in blocks of `block`, spans ascending.
+__device__ inline void Butterflies(float (&v)[kLaneCols], uint32_t block) {
+  const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+  for (int span = 1; span < 4; span *= 2) {
+    if (span < block) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if ((i & span) != 0) continue;
+        const float a = v[i];
+        const float b = v[i + span];
+        v[i] = __fadd_rn(a, b);
+        v[i + span] = __fsub_rn(a, b);
+      }
+    }
+  }
+  for (uint32_t span = 4; span < block; span *= 2) {
+    const uint32_t lanes = span / 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float other = __shfl_xor_sync(kAllLanes, v[i], lanes);
+      v[i] = (lane & lanes) != 0 ? __fsub_rn(other, v[i]) : __fadd_rn(v[i], other);
+    }
+  }
+}
+
+// As cpu_kernels/scalar/quantize.cc.
+__device__ inline int32_t QuantizeOf(float x, float s) {
+  float rounded = s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
+  rounded = rounded > -127.0f ? rounded : -127.0f;
+  rounded = rounded < 127.0f ? rounded : 127.0f;
+  return static_cast<int32_t>(rounded);
+}
+
+// Fills `row` with rotated values; returns the largest magnitude's bits among this warp's.
+__device__ uint32_t RotateRow(const XtHiddenArgs& args, const std::byte* blob, uint32_t entry,
+                              float* row) {
+  const uint32_t lane = threadIdx.x % 32;
+  const size_t x_row = args.entries[entry].x_row;
+  const float x_scale = args.x_scale[x_row];
+  const int32_t x_offset = kXtLevelOffset * args.x_sum[x_row];
+  uint32_t largest = 0;
+  for (uint32_t first = threadIdx.x / 32 * kWarpCols; first < args.width;
+       first += kHiddenThreads / 32 * kWarpCols) {
+    const uint32_t col = first + lane * kLaneCols;
+    float v[kLaneCols] = {};
+    if (col < args.width) {
+      const uint32_t signs = SignBitsOf(col & ~31u) >> (col & 31);
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(kLaneCols); ++i) {
+        const float h = HiddenOf(args, blob, entry, col + i, x_scale, x_offset);
+        v[i] = __fmul_rn((signs >> i & 1) != 0 ? -1.0f : 1.0f, h);
+      }
+    }
+    Butterflies(v, args.rotation_block);
+    if (col < args.width) {
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(kLaneCols); ++i) {
+        v[i] = __fmul_rn(v[i], args.rotation_factor);
+        largest = max(largest, __float_as_uint(v[i]) & 0x7FFFFFFFu);
+        row[col + i] = v[i];
+      }
+    }
+  }
+  return __reduce_max_sync(kAllLanes, largest);
+}
+
+// grid: (rows_max, item_count_max); blocks of rows or items that there are not do nothing.
+__global__ void __launch_bounds__(kHiddenThreads)
+    XtHiddenKernel(const __grid_constant__ XtHiddenArgs args) {
+  extern __shared__ float row[];  // width
+  __shared__ uint32_t largest_of[kHiddenThreads / 32];
+  __shared__ int32_t sum_of[kHiddenThreads / 32];
+  if (blockIdx.y >= min(*args.item_count, args.item_count_max)) return;
+  const ExpertFfnItem item = args.items[blockIdx.y];
+  if (blockIdx.x >= item.entry_count) return;
+  const uint32_t entry = item.entry_begin + blockIdx.x;
+  const uint32_t warp = threadIdx.x / 32;
+  const uint32_t largest = RotateRow(args, item.blob, entry, row);
+  if (threadIdx.x % 32 == 0) largest_of[warp] = largest;
+  __syncthreads();
+  uint32_t of_row = 0;
+#pragma unroll
+  for (const uint32_t of_warp : largest_of) of_row = max(of_row, of_warp);
+  const float s = __fdiv_rn(__uint_as_float(of_row), 127.0f);
+  int32_t sum = 0;
+  for (uint32_t col = threadIdx.x; col < args.width; col += kHiddenThreads) {
+    const int32_t q = QuantizeOf(row[col], s);
+    args.q[uint64_t{entry} * args.width + col] = static_cast<int8_t>(q);
+    sum += q;
+  }
+  sum = __reduce_add_sync(kAllLanes, sum);
+  if (threadIdx.x % 32 == 0) sum_of[warp] = sum;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  int32_t total = 0;
+#pragma unroll
+  for (const int32_t of_warp : sum_of) total += of_warp;
+  args.scale[entry] = s;
+  args.sum[entry] = total;
+}
+
+}  // namespace
+
+absl::Status EnqueueXtHidden(const XtHiddenArgs& args, CudaStreamView stream) {
+  XtHiddenKernel<<<dim3(args.rows_max, args.item_count_max), kHiddenThreads, args.width * 4,
+                   stream.get()>>>(args);
+  return CudaStatus(cudaGetLastError(), "launch of the XT hidden kernel");
+}
+
+}  // namespace hearth

@@ -1,0 +1,320 @@
+// Kernel of gpu_kernels/ops/xt/xt_walk.h, for every architecture with dp4a.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "absl/strings/str_cat.h"
+
+#include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/ops/xt/xt_decode.cuh"
+#include "gpu_kernels/ops/xt/xt_walk.h"
+#include "pack/format/xt_code.h"
+#include "runtime/base/check.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
+constexpr uint32_t kPairCols = 2 * kXtBlockCols;
+
+// Consecutive bands of one pair of blocks.
+struct XtWalk {
+  uint32_t item_index;
+  uint32_t projection;
+  uint32_t pair;
+  uint32_t group_begin;  // band
+  uint32_t group_bands;
+  uint32_t first;  // in the group
+  uint32_t count;
+};
+
+// The walk that begins with step `step` of an item and has at most `left` steps.
+__device__ inline XtWalk XtWalkOf(const XtWalkArgs& args, uint32_t item_index, uint32_t step,
+                                  uint32_t left) {
+  XtWalk walk;
+  walk.item_index = item_index;
+  const uint32_t projection_steps = args.pair_count * args.band_count;
+  walk.projection = step / projection_steps;
+  step -= walk.projection * projection_steps;
+  uint32_t group = 0;
+  uint32_t begin = 0;
+  uint32_t end = args.band_count / args.group_count;
+  while (step >= end * args.pair_count) {
+    ++group;
+    begin = end;
+    end = args.band_count * (group + 1) / args.group_count;
+  }
+  step -= begin * args.pair_count;
+  walk.group_begin = begin;
+  walk.group_bands = end - begin;
+  walk.pair = step / walk.group_bands;
+  walk.first = step % walk.group_bands;
+  walk.count = min(left, walk.group_bands - walk.first);
+  return walk;
+}
+
+// q of this lane's block for kRows rows of x, bytes in the order in which a stream is decoded:
+// word[t][w][j] has stream j's columns of word w.
+template <uint32_t kBits, int kRows>
+struct XtActivations {
+  uint32_t word[kRows][2][4];
+
+  __device__ void Load(const XtWalkArgs& args, const ExpertFfnItem& item, uint32_t rows,
+                       uint32_t block) {
+    constexpr uint32_t kPick[2][2] = {{0x5140u, 0x7362u}, {0x5410u, 0x7632u}};
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) {
+      uint4 plain[2] = {};
+      if (t < rows && block < args.block_count) {
+        const uint32_t entry = item.entry_begin + t;
+        const size_t row = args.y == nullptr ? args.entries[entry].x_row : entry;
+        const auto* from = reinterpret_cast<const uint4*>(args.q + row * args.cols) + block * 2;
+        plain[0] = from[0];
+        plain[1] = from[1];
+      }
+#pragma unroll
+      for (int w = 0; w < 2; ++w) {
+        // Steps 4w + 0, 1, 2, 3 hold columns j = 0..3 in their bytes: transposed, in step order.
+        const uint32_t s0 = plain[w].x;
+        const uint32_t s1 = kBits == 4 ? plain[w].y : plain[w].z;
+        const uint32_t s2 = kBits == 4 ? plain[w].z : plain[w].y;
+        const uint32_t s3 = plain[w].w;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const uint32_t a = PermuteBytes(s0, s1, kPick[0][half]);  // s0.j s1.j s0.j+1 s1.j+1
+          const uint32_t b = PermuteBytes(s2, s3, kPick[0][half]);
+          word[t][w][2 * half] = PermuteBytes(a, b, kPick[1][0]);
+          word[t][w][2 * half + 1] = PermuteBytes(a, b, kPick[1][1]);
+        }
+      }
+    }
+  }
+};
+
+template <uint32_t kBits>
+struct XtLines {
+  uint32_t line[kBits];
+  __device__ void Load(const std::byte* chunk) {
+#pragma unroll
+    for (uint32_t l = 0; l < kBits; ++l) {
+      line[l] = __ldg(reinterpret_cast<const uint32_t*>(chunk + l * kXtLaneCount));
+    }
+  }
+};
+
+// Adds the dots of one word of four streams to sums.
+template <uint32_t kBits, XtDecodeKind kKind, int kRows, int kWord>
+__device__ inline void XtDotWord(const uint8_t* tables, const XtLaneOffsets& lane,
+                                 const XtSplitTables& split, const uint32_t (&word)[4],
+                                 const XtActivations<kBits, kRows>& x, int32_t (&sums)[kRows]) {
+  constexpr bool kIsSplit = kXtIsSplit<kKind, kWord>;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    if constexpr (kIsSplit) {
+      const XtSplitLevels levels = XtLookUpSplit(split, word[j]);
+      if constexpr (kRows == 1) {
+#pragma unroll
+        for (int i = 0; i < 6; ++i) {
+          sums[0] = __dp4a(static_cast<int32_t>(levels.part[i]),
+                           static_cast<int32_t>(x.word[0][kWord][j]), sums[0]);
+        }
+        continue;
+      }
+      const auto sum = static_cast<int32_t>(levels.Sum());
+#pragma unroll
+      for (int t = 0; t < kRows; ++t) {
+        sums[t] = __dp4a(sum, static_cast<int32_t>(x.word[t][kWord][j]), sums[t]);
+      }
+    } else {
+      uint32_t level[4];
+#pragma unroll
+      for (int n = 0; n < 4; ++n) level[n] = XtLookUpLevel(tables, lane, word[j], n);
+      const uint32_t low = PermuteBytes(level[0], level[1], 0x5140u);
+      const uint32_t high = PermuteBytes(level[2], level[3], 0x5140u);
+      const auto all = static_cast<int32_t>(PermuteBytes(low, high, 0x5410u));
+#pragma unroll
+      for (int t = 0; t < kRows; ++t) {
+        sums[t] = __dp4a(all, static_cast<int32_t>(x.word[t][kWord][j]), sums[t]);
+      }
+    }
+  }
+}
+
+// Adds both halves of the warp and then to memory.
+template <int kRows>
+__device__ inline void XtAddSums(const int32_t (&sums)[kRows], int32_t* to, uint32_t stride,
+                                 uint32_t rows, bool valid) {
+  const bool is_high = threadIdx.x % 32 >= 16;
+  if constexpr (kRows == 1) {
+    const int32_t total = sums[0] + __shfl_xor_sync(kAllLanes, sums[0], 16);
+    if (valid && !is_high) atomicAdd(to, total);
+  } else {
+    // The low half takes the even rows of x, the high half the odd ones.
+#pragma unroll
+    for (int t = 0; t < kRows; t += 2) {
+      const int32_t mine = is_high ? sums[t + 1] : sums[t];
+      const int32_t other = is_high ? sums[t] : sums[t + 1];
+      const int32_t total = mine + __shfl_xor_sync(kAllLanes, other, 16);
+      const uint32_t row = t + (is_high ? 1 : 0);
+      if (valid && row < rows) atomicAdd(to + row * stride, total);
+    }
+  }
+}
+
+template <uint32_t kBits, XtDecodeKind kKind, int kRows>
+__device__ void XtRun(const XtWalkArgs& args, const ExpertFfnItem& item, const XtWalk& walk,
+                      uint32_t rows, const uint8_t* tables, const XtSplitTables& split) {
+  constexpr uint32_t kChunkBytes = kXtLaneCount * kBits;
+  const uint32_t lane = threadIdx.x % 32;
+  const XtLaneOffsets offsets(lane);
+  const uint32_t block = walk.pair * 2 + lane / 16;
+  // A block beyond the last reads the last one's weights, times zeros.
+  const uint32_t weights_block = min(block, args.block_count - 1);
+  const std::byte* circle =
+      item.blob + args.code_offset_bytes[walk.projection] +
+      (uint64_t{walk.group_begin} * args.block_count + uint64_t{weights_block} * walk.group_bands) *
+          kChunkBytes +
+      lane % 16 * 4;
+  const uint32_t before = (walk.first == 0 ? walk.group_bands : walk.first) - 1;
+  XtLines<kBits> last;
+  last.Load(circle + before * kChunkBytes);
+  const std::byte* chunk = circle + walk.first * kChunkBytes;
+  XtLines<kBits> next;
+  next.Load(chunk);
+  XtActivations<kBits, kRows> x;
+  x.Load(args, item, rows, block);
+  XtCarry<kBits> carry = {};
+  {
+    uint32_t unused0[4];
+    uint32_t unused1[4];
+    XtHash<kBits, kKind>::Words(tables, offsets, last.line, &carry, unused0, unused1);
+  }
+  uint32_t row = (walk.group_begin + walk.first) * kBandRows + lane % 16;
+  int32_t* to = args.sums + uint64_t{item.entry_begin} * args.sum_stride +
+                walk.projection * args.sum_projection_stride + row;
+  for (uint32_t left = walk.count; left > 0; --left) {
+    const XtLines<kBits> now = next;
+    if (left > 1) {
+      chunk += kChunkBytes;
+      next.Load(chunk);
+    }
+    uint32_t word0[4];
+    uint32_t word1[4];
+    XtHash<kBits, kKind>::Words(tables, offsets, now.line, &carry, word0, word1);
+    int32_t sums[kRows] = {};
+    XtDotWord<kBits, kKind, kRows, 0>(tables, offsets, split, word0, x, sums);
+    XtDotWord<kBits, kKind, kRows, 1>(tables, offsets, split, word1, x, sums);
+    XtAddSums<kRows>(sums, to, args.sum_stride, rows, row < args.rows);
+    to += kBandRows;
+    row += kBandRows;
+  }
+}
+
+// y of one band, whose sums are complete, by one warp; leaves its sums and its count at zero.
+__device__ inline void XtFinishBand(const XtWalkArgs& args, const ExpertFfnItem& item,
+                                    uint32_t item_index, uint32_t band, uint32_t rows) {
+  const uint32_t lane = threadIdx.x % 32;
+  if (lane == 0) args.finished[uint64_t{item_index} * args.band_count + band] = 0;
+  const uint32_t row = band * kBandRows + lane % 16;
+  if (row >= args.rows) return;
+  const auto* scales = reinterpret_cast<const __half*>(item.blob + args.scale_offset_bytes);
+  const float factor =
+      __fmul_rn(__half2float(scales[row]),
+                *reinterpret_cast<const float*>(item.blob + args.multiplier_offset_bytes));
+  for (uint32_t t = lane / 16; t < rows; t += 2) {
+    const uint32_t entry = item.entry_begin + t;
+    int32_t* at = args.sums + uint64_t{entry} * args.sum_stride + row;
+    const int32_t total = __ldcg(at) - kXtLevelOffset * args.x_sum[entry];
+    *at = 0;
+    args.y[uint64_t{args.entries[entry].y_row} * args.y_stride + row] =
+        __fmul_rn(__fmul_rn(__int2float_rn(total), args.x_scale[entry]), factor);
+  }
+}
+
+// Counts this walk for each of its bands and finishes those that it completes.
+__device__ inline void XtFinish(const XtWalkArgs& args, const ExpertFfnItem& item,
+                                const XtWalk& walk, uint32_t rows) {
+  const uint32_t first_band = walk.group_begin + walk.first;
+  for (uint32_t begin = 0; begin < walk.count; begin += 32) {
+    const uint32_t i = begin + threadIdx.x % 32;
+    __threadfence();
+    __syncwarp();
+    bool is_last = false;
+    if (i < walk.count) {
+      uint32_t* count =
+          args.finished + uint64_t{walk.item_index} * args.band_count + first_band + i;
+      is_last = atomicAdd(count, 1) + 1 == args.pair_count;
+    }
+    __threadfence();
+    for (uint32_t last = __ballot_sync(kAllLanes, is_last); last != 0; last &= last - 1) {
+      XtFinishBand(args, item, walk.item_index, first_band + begin + __ffs(last) - 1, rows);
+    }
+  }
+}
+
+template <uint32_t kBits, XtDecodeKind kKind>
+__global__ void __launch_bounds__(kXtWalkThreads, 1)
+    XtWalkKernel(const __grid_constant__ XtWalkArgs args) {
+  extern __shared__ __align__(1024) uint8_t tables[];
+  const uint32_t item_count = min(*args.item_count, args.item_count_max);
+  const uint32_t item_steps = args.projection_count * args.pair_count * args.band_count;
+  const uint64_t steps = uint64_t{item_count} * item_steps;
+  const uint32_t warps_per_block = kXtWalkThreads / 32;
+  const uint32_t warps = gridDim.x * warps_per_block;
+  const uint32_t warp = blockIdx.x * warps_per_block + threadIdx.x / 32;
+  if (steps * (blockIdx.x + 1) / gridDim.x == steps * blockIdx.x / gridDim.x) return;
+  XtFillTables(args.tables, kKind != XtDecodeKind::kSplit, tables);
+  XtSplitTables split;
+#pragma unroll
+  for (int t = 0; t < 3; ++t) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split.word[t][i] = args.tables.split[t][i];
+  }
+  __syncthreads();
+  auto step = static_cast<uint32_t>(steps * warp / warps);
+  const auto end = static_cast<uint32_t>(steps * (warp + 1) / warps);
+  while (step < end) {
+    const uint32_t item_index = step / item_steps;
+    const uint32_t in_item = step % item_steps;
+    const ExpertFfnItem item = args.items[item_index];
+    const XtWalk walk = XtWalkOf(args, item_index, in_item, end - step);
+    // The host promises entry_count <= rows_max; a broken promise must not leave the arrays.
+    const uint32_t rows = min(item.entry_count, args.rows_max);
+    if (rows <= 1) {
+      XtRun<kBits, kKind, 1>(args, item, walk, rows, tables, split);
+    } else if (rows <= 2) {
+      XtRun<kBits, kKind, 2>(args, item, walk, rows, tables, split);
+    } else if (rows <= 4) {
+      XtRun<kBits, kKind, 4>(args, item, walk, rows, tables, split);
+    } else {
+      XtRun<kBits, kKind, 8>(args, item, walk, rows, tables, split);
+    }
+    if (args.y != nullptr) XtFinish(args, item, walk, rows);
+    step += walk.count;
+  }
+}
+
+template <uint32_t kBits, XtDecodeKind kKind>
+absl::Status EnqueueXtKind(const XtWalkArgs& args, uint32_t blocks, CudaStreamView stream) {
+  constexpr uint32_t kSharedBytes = XtTableBytes(kKind);
+  const auto kernel = XtWalkKernel<kBits, kKind>;
+  HEARTH_RETURN_IF_ERROR(CudaStatus(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+      absl::StrCat("XT kernel with ", kSharedBytes, " bytes of shared memory").c_str()));
+  kernel<<<blocks, kXtWalkThreads, kSharedBytes, stream.get()>>>(args);
+  return CudaStatus(cudaGetLastError(), "launch of an XT kernel");
+}
+
+template <uint32_t kBits>
+absl::Status EnqueueXtBits(const XtWalkArgs& args, XtDecodeKind kind, uint32_t blocks,
+                           CudaStreamView stream) {
+  if (kind == XtDecodeKind::kSplit) {
+    return EnqueueXtKind<kBits, XtDecodeKind::kSplit>(args, blocks, stream);
+  }
+  HEARTH_CHECK(kind == XtDecodeKind::kHalfLevels);
+  return EnqueueXtKind<kBits, XtDecodeKind::kHalfLevels>(args, blocks, stream);
+}
+
+}  // namespace
+}  // namespace hearth

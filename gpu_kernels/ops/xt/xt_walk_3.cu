@@ -1,0 +1,11 @@
+// The kernels of gpu_kernels/ops/xt/xt_walk.h for 3 bits.
+#include "gpu_kernels/ops/xt/xt_walk.cuh"
+
+namespace hearth {
+
+absl::Status EnqueueXtWalk3(const XtWalkArgs& args, XtDecodeKind kind, uint32_t blocks,
+                            CudaStreamView stream) {
+  return EnqueueXtBits<3>(args, kind, blocks, stream);
+}
+
+}  // namespace hearth
