@@ -76,6 +76,12 @@ __device__ inline float4 NormaliseVector(float4 x, float factor, float4 w) {
   });
 }
 
+// The scale of a block from the bits of its largest magnitude.
+__device__ inline float ScaleOfMagnitude(uint32_t bits) {
+  const float ratio = __fdiv_rn(__uint_as_float(bits), 127.0f);
+  return ratio < kScaleMin ? 0.0f : __uint_as_float(__float_as_uint(ratio) & kScaleMantissaMask);
+}
+
 __device__ inline int32_t QuantizeValue(float x, float s) {
   float rounded = s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
   rounded = rounded > -127.0f ? rounded : -127.0f;
@@ -95,7 +101,7 @@ __device__ inline void StoreQuantized(const QuantizedOut& out, size_t vector, fl
   for (uint32_t offset = kBlockVectors / 2; offset > 0; offset /= 2) {
     bits = max(bits, __shfl_xor_sync(kAllWarpLanes, bits, offset));
   }
-  const float s = __fdiv_rn(__uint_as_float(bits), 127.0f);
+  const float s = ScaleOfMagnitude(bits);
   const int32_t q[4] = {QuantizeValue(x.x, s), QuantizeValue(x.y, s), QuantizeValue(x.z, s),
                         QuantizeValue(x.w, s)};
   int32_t sum = q[0] + q[1] + q[2] + q[3];
