@@ -1,29 +1,29 @@
 // Q8 bands times quantised rows of x, on tensor cores: one product of 16 weight rows by 8 rows of x
 // covers a block of 32 columns, so one row of x costs what eight do. Included by dense_matmul.cu.
 //
-// Lane (g, c) reads the rows 2g and 2g + 1 of the steps c and c + 4 of each block: a warp's load is
-// 256 bytes in a piece. A warp keeps the eight blocks of a chunk in registers: as soon as one is
-// used, the same block of the warp's next chunk is asked for, which may belong to the next band.
+// A warp copies its weights ahead into a ring of its own in shared memory, four blocks (a quad) to
+// a slot: as soon as a slot is used, the quad that is kSlots further on in the warp's work is asked
+// for, which may belong to its next band.
 #pragma once
 
 #include <cuda_fp16.h>
-
-#include <algorithm>
 
 #include "gpu_kernels/ops/dense/dense_kernel.cuh"
 #include "gpu_kernels/ops/dense/mma.cuh"
 
 namespace hearth {
 
+inline constexpr uint32_t kQuadBlocks = 4;
 inline constexpr uint32_t kChunkBlocks = kMatmulChunkCols / kQ8BlockValues;
+inline constexpr uint32_t kChunkQuads = kChunkBlocks / kQuadBlocks;
 inline constexpr uint32_t kBlockCodeBytes = kBandRows * kQ8BlockValues;
 inline constexpr uint32_t kBlockScaleBytes = kBandRows * 2;
-inline constexpr uint32_t kBlocksPerScaleLoad = 4;
+static_assert(kMatmulSlotBytes == kQuadBlocks * (kBlockCodeBytes + kBlockScaleBytes));
 
 // Rows of x in shared memory.
 struct StagedRows {
-  uint2* q;      // [block][row][c]: the four values of steps c and c + 4
-  float* scale;  // [block][8 or 16], zero beyond the rows
+  const uint2* q;      // [block][row][c]: the four values of steps c and c + 4
+  const float* scale;  // [block][8 or 16], zero beyond the rows
 };
 
 template <int kGroups>
@@ -46,64 +46,60 @@ __device__ StagedRows StageRows(const MatmulKernelArgs& args, uint4* shared) {
     const uint32_t row = i % kPaddedRows;
     scale[i] = row < args.rows ? args.x.scale[size_t{row} * blocks + block] : 0.0f;
   }
-  return {reinterpret_cast<uint2*>(shared), scale};
+  return {reinterpret_cast<const uint2*>(shared), scale};
 }
 
-// Where a warp stands in its bands: a chunk of the band `unit`.
-struct BandCursor {
-  uint32_t unit;
-  uint32_t chunk;
-  uint32_t blocks_left = 0;          // of the band, from the chunk on; 0: there are no more bands
-  const std::byte* codes = nullptr;  // of the lane, at the chunk
-  const std::byte* scales = nullptr;
-
-  __device__ BandCursor(const MatmulKernelArgs& args, const TeamPlace& place)
-      : unit(blockIdx.x * args.teams + place.team), chunk(place.segment) {
+// Walks over the quads of a warp, kChunkQuads for each of its chunks, band after band. Every band
+// has the same number of places; those beyond its end are empty.
+class QuadCursor {
+ public:
+  __device__ QuadCursor(const MatmulKernelArgs& args, const TeamPlace& place, uint32_t first_unit)
+      : unit_(first_unit + place.team), quad_(0) {
     Find(args, place);
   }
-  __device__ void Find(const MatmulKernelArgs& args, const TeamPlace& place) {
-    blocks_left = 0;
-    if (unit >= args.band_count) return;
-    const KernelOutput& output =
-        args.outputs[OutputOf(args.outputs, 0, args.q8_output_count, unit)];
+  // Copies the quad into the slot, or nothing at an empty place, and goes on.
+  __device__ void CopyAndAdvance(const MatmulKernelArgs& args, const TeamPlace& place,
+                                 uint32_t slot) {
     const uint32_t blocks = args.cols / kQ8BlockValues;
-    const uint32_t g = place.lane / 4;
-    const uint32_t c = place.lane % 4;
-    const std::byte* band =
-        output.w + size_t{unit - output.first_unit} * blocks * (kBlockCodeBytes + kBlockScaleBytes);
-    const uint32_t first = chunk * kChunkBlocks;
-    codes = band + first * kBlockCodeBytes + c * 64 + g * 8;
-    scales = band + (blocks * kBlockCodeBytes + (first + c) * kBlockScaleBytes + g * 4);
-    blocks_left = blocks - first;
-  }
-  __device__ void Advance(const MatmulKernelArgs& args, const TeamPlace& place) {
-    if (blocks_left > args.segments * kChunkBlocks) {
-      blocks_left -= args.segments * kChunkBlocks;
-      codes += args.segments * kChunkBlocks * kBlockCodeBytes;
-      scales += args.segments * kChunkBlocks * kBlockScaleBytes;
-      return;
+    if (band_ != nullptr && first_ < blocks) {
+      const uint32_t count = min(blocks - first_, kQuadBlocks);
+      const std::byte* codes = band_ + first_ * kBlockCodeBytes + place.lane * 16;
+      // Piece j of step s lies at j ^ (s & 2): the lanes of a product read different banks.
+      const uint32_t to = slot + (place.lane ^ (place.lane >> 2 & 2u)) * 16;
+#pragma unroll
+      for (uint32_t i = 0; i < kQuadBlocks; ++i) {
+        if (i < count) CopyAhead16(to + i * kBlockCodeBytes, codes + i * kBlockCodeBytes);
+      }
+      if (place.lane < count * (kBlockScaleBytes / 16)) {
+        CopyAhead16(
+            slot + kQuadBlocks * kBlockCodeBytes + place.lane * 16,
+            band_ + (blocks * kBlockCodeBytes + first_ * kBlockScaleBytes + place.lane * 16));
+      }
     }
-    chunk = place.segment;
-    unit += gridDim.x * args.teams;
-    Find(args, place);
+    if (++quad_ == args.places) {
+      quad_ = 0;
+      unit_ += gridDim.x * args.teams;
+      Find(args, place);
+    } else {
+      first_ += quad_ % kChunkQuads != 0 ? kQuadBlocks : args.segments * kChunkBlocks - kQuadBlocks;
+    }
   }
-};
 
-// The lane's share of a chunk.
-struct ChunkWeights {
-  uint2 low[kChunkBlocks];                              // step c: rows 2g, 2g + 1
-  uint2 high[kChunkBlocks];                             // step c + 4
-  uint32_t scales[kChunkBlocks / kBlocksPerScaleLoad];  // of block 4i + c, fp16: rows 2g, 2g + 1
-
-  __device__ void LoadBlock(const BandCursor& at, uint32_t i) {
-    if (i >= at.blocks_left) return;
-    low[i] = LoadOnce8(at.codes + i * kBlockCodeBytes);
-    high[i] = LoadOnce8(at.codes + i * kBlockCodeBytes + kBlockCodeBytes / 2);
+ private:
+  __device__ void Find(const MatmulKernelArgs& args, const TeamPlace& place) {
+    band_ = nullptr;
+    if (unit_ >= args.band_count) return;
+    const KernelOutput& output =
+        args.outputs[OutputOf(args.outputs, 0, args.q8_output_count, unit_)];
+    const uint32_t blocks = args.cols / kQ8BlockValues;
+    band_ = output.w +
+            size_t{unit_ - output.first_unit} * blocks * (kBlockCodeBytes + kBlockScaleBytes);
+    first_ = place.segment * kChunkBlocks;
   }
-  __device__ void LoadScales(const BandCursor& at, uint32_t i, uint32_t c) {
-    if (i * kBlocksPerScaleLoad + c >= at.blocks_left) return;
-    scales[i] = LoadOnce4(at.scales + i * kBlocksPerScaleLoad * kBlockScaleBytes);
-  }
+  uint32_t unit_;
+  uint32_t quad_;                    // place in the band
+  uint32_t first_ = 0;               // its first block
+  const std::byte* band_ = nullptr;  // null: there are no more bands
 };
 
 template <int kGroups>
@@ -111,20 +107,22 @@ struct BandSums {
   float of[kGroups][4];  // rows of w and of x: (2g, 2c), (2g, 2c + 1), (2g + 1, 2c), ...
 };
 
-// Block i of a chunk, block `block` of the band.
+// Block i of the quad in `slot`, block `block` of the band.
 template <int kGroups>
-__device__ inline void AddBlock(const ChunkWeights& w, uint32_t i, const StagedRows& x,
+__device__ inline void AddBlock(const std::byte* slot, uint32_t i, const StagedRows& x,
                                 uint32_t block, uint32_t rows, uint32_t lane,
                                 BandSums<kGroups>* sums) {
   constexpr uint32_t kSignFlips = 0x80808080u;  // value + 128 becomes a signed value
-  constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
   const uint32_t g = lane / 4;
   const uint32_t c = lane % 4;
-  const uint32_t a[4] = {w.low[i].x ^ kSignFlips, w.low[i].y ^ kSignFlips, w.high[i].x ^ kSignFlips,
-                         w.high[i].y ^ kSignFlips};
-  const uint32_t scale_bits = __shfl_sync(kAllLanes, w.scales[i / kBlocksPerScaleLoad],
-                                          (lane & ~3u) + i % kBlocksPerScaleLoad);
-  const float2 w_scale = __half22float2(*reinterpret_cast<const __half2*>(&scale_bits));
+  const std::byte* codes =
+      slot + i * kBlockCodeBytes + (c * 4 + (g / 2 ^ (c & 2u))) * 16 + g % 2 * 8;
+  const uint2 low = *reinterpret_cast<const uint2*>(codes);
+  const uint2 high = *reinterpret_cast<const uint2*>(codes + kBlockCodeBytes / 2);
+  const uint32_t a[4] = {low.x ^ kSignFlips, low.y ^ kSignFlips, high.x ^ kSignFlips,
+                         high.y ^ kSignFlips};
+  const float2 w_scale = __half22float2(*reinterpret_cast<const __half2*>(
+      slot + kQuadBlocks * kBlockCodeBytes + i * kBlockScaleBytes + g * 4));
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
     const uint32_t row = group * kTensorRows + g;
@@ -140,12 +138,6 @@ __device__ inline void AddBlock(const ChunkWeights& w, uint32_t i, const StagedR
     sum[2] = __fmaf_rn(__fmul_rn(w_scale.y, x_scale.x), ExactFloat(d[2]), sum[2]);
     sum[3] = __fmaf_rn(__fmul_rn(w_scale.y, x_scale.y), ExactFloat(d[3]), sum[3]);
   }
-}
-
-__device__ inline void WriteOutput(const KernelOutput& output, uint32_t row_of_w, uint32_t row_of_x,
-                                   float v) {
-  if (row_of_w >= output.rows) return;
-  output.y[size_t{row_of_x} * output.y_stride + row_of_w] = Activate(output, v);
 }
 
 // One segment is the whole sum: from registers.
@@ -181,62 +173,77 @@ __device__ void StoreSums(const MatmulKernelArgs& args, uint32_t lane,
   }
 }
 
-// All bands of this block of threads.
+// The finished sums of a band, or of a warp's segment of it.
 template <int kGroups>
-__device__ void BandProducts(const MatmulKernelArgs& args, const TeamPlace& place, uint4* shared,
+__device__ void FinishBand(const MatmulKernelArgs& args, const TeamPlace& place, uint32_t unit,
+                           const BandSums<kGroups>& sums, SegmentSums* segment_sums) {
+  const bool has_unit = unit < args.band_count;
+  const KernelOutput& output = args.outputs[OutputOf(args.outputs, 0, args.q8_output_count, unit)];
+  const uint32_t band = unit - output.first_unit;
+  if (args.segments == 1) {
+    if (has_unit) WriteSums<kGroups>(args, output, band, place.lane, sums);
+    return;
+  }
+  if (has_unit) {
+    StoreSums<kGroups>(args, place.lane, sums, segment_sums->Of(args, place.team, place.segment));
+  }
+  __syncthreads();
+  const float* stored = segment_sums->Of(args, place.team, 0);
+  for (uint32_t job = place.segment * 32 + place.lane; has_unit && job < args.rows * kBandRows;
+       job += args.segments * 32) {
+    float total = stored[job];
+    for (uint32_t s = 1; s < args.segments; ++s) {
+      total = __fadd_rn(total, stored[s * segment_sums->unit_values + job]);
+    }
+    WriteOutput(output, band * kBandRows + job % kBandRows, job / kBandRows, total);
+  }
+  segment_sums->parity ^= 1;
+}
+
+// All bands of this block of threads, from `first_unit` on. `x_room`: for the staged rows; `ring`:
+// this warp's slots.
+template <int kGroups, int kSlots>
+__device__ void BandProducts(const MatmulKernelArgs& args, const TeamPlace& place,
+                             uint32_t first_unit, uint4* x_room, std::byte* ring,
                              SegmentSums* segment_sums) {
   const uint32_t blocks = args.cols / kQ8BlockValues;
-  BandCursor ahead(args, place);
-  ChunkWeights w = {};
+  const uint32_t ring_address = SharedAddress(ring);
+  QuadCursor ahead(args, place, first_unit);
 #pragma unroll
-  for (uint32_t i = 0; i < kChunkBlocks / kBlocksPerScaleLoad; ++i) {
-    w.LoadScales(ahead, i, place.lane % 4);
+  for (uint32_t s = 0; s < kSlots; ++s) {
+    ahead.CopyAndAdvance(args, place, ring_address + s * kMatmulSlotBytes);
+    CommitCopies();
   }
-#pragma unroll
-  for (uint32_t i = 0; i < kChunkBlocks; ++i) w.LoadBlock(ahead, i);
-  const StagedRows x = StageRows<kGroups>(args, shared);
+  AwaitPreviousLaunch();
+  const StagedRows x = StageRows<kGroups>(args, x_room);
   __syncthreads();
 
-  for (uint32_t first = blockIdx.x * args.teams; first < args.band_count;
-       first += gridDim.x * args.teams) {
-    const uint32_t unit = first + place.team;
-    const bool has_unit = unit < args.band_count;
+  uint32_t slot = 0;
+  for (uint32_t first = first_unit; first < args.band_count; first += gridDim.x * args.teams) {
     BandSums<kGroups> sums = {};
-    for (uint32_t block = place.segment * kChunkBlocks; has_unit && block < blocks;
-         block += args.segments * kChunkBlocks) {
-      ahead.Advance(args, place);
+    uint32_t block = place.segment * kChunkBlocks;
+    for (uint32_t quad = 0; quad < args.places; ++quad) {
+      AwaitCopies<kSlots - 1>();
+      __syncwarp();  // all lanes' copies have arrived
+      const std::byte* from = ring + slot * kMatmulSlotBytes;
+      if (block + kQuadBlocks <= blocks) {
 #pragma unroll
-      for (uint32_t i = 0; i < kChunkBlocks; ++i) {
-        if (block + i < blocks) {
-          AddBlock<kGroups>(w, i, x, block + i, args.rows, place.lane, &sums);
+        for (uint32_t i = 0; i < kQuadBlocks; ++i) {
+          AddBlock<kGroups>(from, i, x, block + i, args.rows, place.lane, &sums);
         }
-        w.LoadBlock(ahead, i);
-        if (i % kBlocksPerScaleLoad == kBlocksPerScaleLoad - 1) {
-          w.LoadScales(ahead, i / kBlocksPerScaleLoad, place.lane % 4);
+      } else {
+#pragma unroll 1
+        for (uint32_t i = 0; block + i < blocks; ++i) {
+          AddBlock<kGroups>(from, i, x, block + i, args.rows, place.lane, &sums);
         }
       }
+      __syncwarp();  // all lanes have read the slot
+      ahead.CopyAndAdvance(args, place, ring_address + slot * kMatmulSlotBytes);
+      CommitCopies();
+      slot = slot + 1 == kSlots ? 0 : slot + 1;
+      block += quad % kChunkQuads == 0 ? kQuadBlocks : args.segments * kChunkBlocks - kQuadBlocks;
     }
-    const KernelOutput& output =
-        args.outputs[OutputOf(args.outputs, 0, args.q8_output_count, unit)];
-    const uint32_t band = unit - output.first_unit;
-    if (args.segments == 1) {
-      if (has_unit) WriteSums<kGroups>(args, output, band, place.lane, sums);
-      continue;
-    }
-    if (has_unit) {
-      StoreSums<kGroups>(args, place.lane, sums, segment_sums->Of(args, place.team, place.segment));
-    }
-    __syncthreads();
-    const float* stored = segment_sums->Of(args, place.team, 0);
-    for (uint32_t job = place.segment * 32 + place.lane; has_unit && job < args.rows * kBandRows;
-         job += args.segments * 32) {
-      float total = stored[job];
-      for (uint32_t s = 1; s < args.segments; ++s) {
-        total = __fadd_rn(total, stored[s * segment_sums->unit_values + job]);
-      }
-      WriteOutput(output, band * kBandRows + job % kBandRows, job / kBandRows, total);
-    }
-    segment_sums->parity ^= 1;
+    FinishBand<kGroups>(args, place, first + place.team, sums, segment_sums);
   }
 }
 

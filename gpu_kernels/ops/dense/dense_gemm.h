@@ -17,9 +17,9 @@ namespace hearth {
 inline constexpr uint32_t kGemmRowsMax = 1u << 15;
 
 // The same contract as LaunchDenseMatmul for 1 to kGemmRowsMax rows: several matrices over the same
-// x go into one launch for each kind of product. cols is a multiple of 32; q, scale, x and x_stride
-// on 16 bytes. From about 32 rows on it is the faster one. Enqueues and returns; InvalidArgument
-// names what does not fit.
+// x go into one launch for each of the two kinds. q is read in whole 16-byte pieces, scale in
+// words. From about 32 rows on it is the faster one. Enqueues and returns; InvalidArgument names
+// what does not fit.
 absl::Status LaunchDenseGemm(const DenseMatmulArgs& args, CudaStreamView stream);
 
 }  // namespace hearth

@@ -34,6 +34,9 @@ struct MatmulKernelArgs {
   uint32_t teams;
   uint32_t band_count;
   uint32_t row_unit_count;
+  uint32_t row_jobs;  // units of the teams of one block; jobs before the bands'
+  uint32_t places;    // of a warp in one unit
+  MatmulSharedLayout layout;
 };
 
 // Index of the output in [begin, end) that `unit` belongs to.
@@ -51,25 +54,24 @@ __device__ inline float Activate(const KernelOutput& output, float v) {
   return __fmul_rn(output.scale_out, __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-v))));
 }
 
-// Weights are read once: they pass the first cache by.
-__device__ inline uint2 LoadOnce8(const std::byte* from) {
-  uint2 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(from));
-  return v;
+__device__ inline void WriteOutput(const KernelOutput& output, uint32_t row_of_w, uint32_t row_of_x,
+                                   float v) {
+  if (row_of_w >= output.rows) return;
+  output.y[size_t{row_of_x} * output.y_stride + row_of_w] = Activate(output, v);
 }
-__device__ inline uint4 LoadOnce16(const std::byte* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from));
-  return v;
+
+// The launch before this one in the stream has finished and its writes are visible. Until then only
+// weights may be read. Does nothing in a launch that starts after the one before it.
+__device__ inline void AwaitPreviousLaunch() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
-__device__ inline uint32_t LoadOnce4(const std::byte* from) {
-  uint32_t v;
-  asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
-  return v;
+// The next launch in the stream may start, if it was launched so that it may.
+__device__ inline void LetNextLaunchStart() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 // Which warp this is of which team.

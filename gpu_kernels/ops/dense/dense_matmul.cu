@@ -18,37 +18,46 @@ namespace hearth {
 namespace {
 
 // For up to kClass rows of x.
-template <int kClass>
+template <int kClass, int kSlots>
 __global__ void __launch_bounds__(kMatmulThreadsMax)
     DenseMatmulKernel(const __grid_constant__ MatmulKernelArgs args) {
   constexpr int kGroups = kClass > kTensorRows ? 2 : 1;
   constexpr int kRowsAtOnce = kClass > kTensorRows ? kTensorRows : kClass;
   extern __shared__ uint4 shared[];
+  LetNextLaunchStart();
   const uint32_t warp = threadIdx.x / 32;
   const TeamPlace place = {warp / args.segments, warp % args.segments, threadIdx.x % 32};
-  const bool has_q8 = args.q8_output_count > 0;
-  const uint32_t blocks = has_q8 ? args.cols / kQ8BlockValues : 0;
-  SegmentSums segment_sums = {
-      reinterpret_cast<float*>(shared) +
-          blocks * (args.rows * (kQ8BlockValues / 4) + kGroups * kTensorRows),
-      has_q8 ? args.rows * kBandRows : static_cast<uint32_t>(kClass) * kRowUnitRows};
-  if (has_q8) BandProducts<kGroups>(args, place, shared, &segment_sums);
-  if (args.row_unit_count > 0) RowProducts<kRowsAtOnce>(args, place, &segment_sums);
+  auto* bytes = reinterpret_cast<std::byte*>(shared);
+  std::byte* ring = bytes + args.layout.slots_offset_bytes + warp * kSlots * kMatmulSlotBytes;
+  SegmentSums segment_sums = {reinterpret_cast<float*>(bytes + args.layout.sums_offset_bytes),
+                              args.band_count > 0
+                                  ? args.rows * kBandRows
+                                  : static_cast<uint32_t>(kRowsAtOnce) * kRowUnitRows};
+  uint32_t job = blockIdx.x;
+  if (job < args.row_jobs) {
+    RowProducts<kRowsAtOnce, kSlots>(args, place, ring, &segment_sums);
+    while (job < args.row_jobs) job += gridDim.x;
+  }
+  const uint32_t first_band = (job - args.row_jobs) * args.teams;
+  if (first_band < args.band_count) {
+    BandProducts<kGroups, kSlots>(args, place, first_band, shared, ring, &segment_sums);
+  }
 }
 
 using Kernel = void (*)(MatmulKernelArgs);
 
+template <int kSlots>
 Kernel KernelOf(uint32_t rows_class) {
   switch (rows_class) {
     case 1:
-      return DenseMatmulKernel<1>;
+      return DenseMatmulKernel<1, kSlots>;
     case 4:
-      return DenseMatmulKernel<4>;
+      return DenseMatmulKernel<4, kSlots>;
     case 8:
-      return DenseMatmulKernel<8>;
+      return DenseMatmulKernel<8, kSlots>;
     default:
       HEARTH_CHECK(rows_class == kMatmulRowsMax);
-      return DenseMatmulKernel<16>;
+      return DenseMatmulKernel<16, kSlots>;
   }
 }
 
@@ -71,6 +80,7 @@ MatmulKernelArgs KernelArgsOf(const DenseMatmulArgs& args, const DenseMatmulCut&
   k.teams = cut.teams;
   k.band_count = cut.band_count;
   k.row_unit_count = cut.row_unit_count;
+  k.places = cut.places;
   return k;
 }
 
@@ -88,6 +98,26 @@ void SelectRows(const DenseMatmulArgs& args, uint32_t first, uint32_t count, Mat
   }
 }
 
+// One launch: rows [first, first + count).
+absl::Status LaunchRows(const DenseMatmulArgs& args, const DenseMatmulCut& cut,
+                        const GpuLimits& gpu, uint32_t first, uint32_t count,
+                        CudaStreamView stream) {
+  MatmulKernelArgs kernel_args = KernelArgsOf(args, cut);
+  SelectRows(args, first, count, &kernel_args);
+  kernel_args.layout = LayOutMatmul(cut, count, args.cols);
+  kernel_args.row_jobs = MatmulRowJobs(cut, count);
+  const uint32_t rows_class = MatmulRowsClass(count);
+  const Kernel kernel = cut.slots == kMatmulSlotsMax ? KernelOf<kMatmulSlotsMax>(rows_class)
+                                                     : KernelOf<kMatmulSlotsMin>(rows_class);
+  const auto* address = reinterpret_cast<const void*>(kernel);
+  const uint32_t shared_bytes = kernel_args.layout.bytes;
+  HEARTH_RETURN_IF_ERROR(AllowSharedBytes(address, shared_bytes));
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t resident,
+                          ResidentBlocks(address, cut.threads, shared_bytes));
+  return LaunchKernel(kernel, MatmulBlocks(cut, count, resident, gpu), cut.threads, shared_bytes,
+                      args.starts_early, stream, kernel_args);
+}
+
 }  // namespace
 
 absl::Status LaunchDenseMatmul(const DenseMatmulArgs& args, CudaStreamView stream) {
@@ -96,18 +126,7 @@ absl::Status LaunchDenseMatmul(const DenseMatmulArgs& args, CudaStreamView strea
   HEARTH_ASSIGN_OR_RETURN(const DenseMatmulCut cut, CutDenseMatmul(args, gpu));
   for (uint32_t first = 0; first < args.rows; first += cut.rows_max) {
     const uint32_t count = std::min(cut.rows_max, args.rows - first);
-    MatmulKernelArgs kernel_args = KernelArgsOf(args, cut);
-    SelectRows(args, first, count, &kernel_args);
-    const Kernel kernel = KernelOf(MatmulRowsClass(count));
-    const uint32_t shared_bytes =
-        MatmulSharedBytes(count, args.cols, cut.segments, cut.teams, cut.band_count > 0);
-    HEARTH_RETURN_IF_ERROR(AllowSharedBytes(reinterpret_cast<const void*>(kernel), shared_bytes));
-    HEARTH_ASSIGN_OR_RETURN(
-        const uint32_t resident,
-        ResidentBlocks(reinterpret_cast<const void*>(kernel), cut.threads, shared_bytes));
-    kernel<<<MatmulBlocks(cut, count, resident, gpu), cut.threads, shared_bytes, stream.get()>>>(
-        kernel_args);
-    HEARTH_RETURN_IF_ERROR(CudaStatus(cudaGetLastError(), "launch of a dense product"));
+    HEARTH_RETURN_IF_ERROR(LaunchRows(args, cut, gpu, first, count, stream));
   }
   return absl::OkStatus();
 }

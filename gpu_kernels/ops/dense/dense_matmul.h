@@ -58,6 +58,9 @@ struct DenseMatmulArgs {
   uint32_t cols = 0;
   std::array<MatmulOutput, kMatmulOutputsMax> outputs;
   uint32_t output_count = 0;
+  // On sm_90 and later: the weights, which no launch before this one may write, are read while the
+  // launch before it in the stream still runs.
+  bool starts_early = false;
 };
 
 // 1 <= rows <= kMatmulRowsMax, 1 <= output_count. cols of every matrix is args.cols: a multiple of

@@ -82,14 +82,19 @@ uint32_t MatmulRowsClass(uint32_t rows) {
   return rows <= 1 ? 1 : rows <= 4 ? 4 : rows <= 8 ? 8 : 16;
 }
 
-uint32_t MatmulSharedBytes(uint32_t rows, uint32_t cols, uint32_t segments, uint32_t teams,
-                           bool has_q8) {
+MatmulSharedLayout LayOutMatmul(const DenseMatmulCut& cut, uint32_t rows, uint32_t cols) {
+  const bool has_q8 = cut.band_count > 0;
   const uint32_t blocks = cols / kQ8BlockValues;
   const uint32_t padded_rows = rows <= kTensorRows ? kTensorRows : 2 * kTensorRows;
-  const uint32_t staged = has_q8 ? blocks * (rows * kQ8BlockValues + padded_rows * 4) : 0;
-  const uint32_t unit_sums = has_q8 ? rows * kBandRows : MatmulRowsClass(rows) * kRowUnitRows;
-  const uint32_t sums = segments == 1 ? 0 : 2 * teams * segments * unit_sums * 4;
-  return staged + sums;
+  const uint32_t unit_sums =
+      has_q8 ? rows * kBandRows : std::min(MatmulRowsClass(rows), kTensorRows) * kRowUnitRows;
+  MatmulSharedLayout layout;
+  layout.sums_offset_bytes = has_q8 ? blocks * (rows * kQ8BlockValues + padded_rows * 4) : 0;
+  layout.slots_offset_bytes =
+      layout.sums_offset_bytes +
+      (cut.segments == 1 ? 0 : 2 * cut.teams * cut.segments * unit_sums * 4);
+  layout.bytes = layout.slots_offset_bytes + cut.threads / 32 * cut.slots * kMatmulSlotBytes;
+  return layout;
 }
 
 absl::StatusOr<DenseMatmulCut> CutDenseMatmul(const DenseMatmulArgs& args, const GpuLimits& gpu) {
@@ -99,6 +104,7 @@ absl::StatusOr<DenseMatmulCut> CutDenseMatmul(const DenseMatmulArgs& args, const
   cut.segments = MatmulSegments(args.cols);
   cut.teams = std::max(1u, kWarpsWanted / cut.segments);
   cut.threads = 32 * cut.segments * cut.teams;
+  cut.places = kMatmulPlacesPerChunk * CeilDiv(CeilDiv(args.cols, kMatmulChunkCols), cut.segments);
   for (uint32_t i = 0; i < args.output_count; ++i) {
     const DeviceMatrix& w = args.outputs[i].w;
     if (w.format == MatrixFormat::kQ8) {
@@ -107,26 +113,26 @@ absl::StatusOr<DenseMatmulCut> CutDenseMatmul(const DenseMatmulArgs& args, const
       cut.row_unit_count += CeilDiv(w.rows, kRowUnitRows);
     }
   }
-  const auto shared_bytes = [&](uint32_t rows) {
-    return MatmulSharedBytes(rows, args.cols, cut.segments, cut.teams, cut.band_count > 0);
-  };
-  cut.rows_max = args.rows;
-  while (cut.rows_max > 1 && shared_bytes(cut.rows_max) > gpu.shared_bytes_per_block_max) {
-    cut.rows_max = cut.rows_max > kTensorRows ? kTensorRows : cut.rows_max / 2;
+  uint32_t bytes = 0;
+  for (cut.rows_max = args.rows; cut.rows_max > 0;
+       cut.rows_max = cut.rows_max > kTensorRows ? kTensorRows : cut.rows_max / 2) {
+    for (cut.slots = kMatmulSlotsMax; cut.slots >= kMatmulSlotsMin; cut.slots /= 2) {
+      bytes = LayOutMatmul(cut, cut.rows_max, args.cols).bytes;
+      if (bytes <= gpu.shared_bytes_per_block_max) return cut;
+    }
   }
-  cut.shared_bytes = shared_bytes(cut.rows_max);
-  if (cut.shared_bytes > gpu.shared_bytes_per_block_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dense product of ", args.cols, " columns: a row takes ", cut.shared_bytes,
-                     " bytes of shared memory, the GPU has ", gpu.shared_bytes_per_block_max));
-  }
-  return cut;
+  return absl::InvalidArgumentError(
+      absl::StrCat("dense product of ", args.cols, " columns: a row takes ", bytes,
+                   " bytes of shared memory, the GPU has ", gpu.shared_bytes_per_block_max));
+}
+
+uint32_t MatmulRowJobs(const DenseMatmulCut& cut, uint32_t rows) {
+  return CeilDiv(cut.row_unit_count * CeilDiv(rows, kTensorRows), cut.teams);
 }
 
 uint32_t MatmulBlocks(const DenseMatmulCut& cut, uint32_t rows, uint32_t resident_blocks,
                       const GpuLimits& gpu) {
-  const uint32_t row_units = cut.row_unit_count * CeilDiv(rows, kTensorRows);
-  const uint32_t jobs = CeilDiv(cut.band_count, cut.teams) + CeilDiv(row_units, cut.teams);
+  const uint32_t jobs = CeilDiv(cut.band_count, cut.teams) + MatmulRowJobs(cut, rows);
   const uint32_t room = std::max(1u, gpu.multiprocessor_count) * std::max(1u, resident_blocks);
   return CeilDiv(jobs, CeilDiv(jobs, room));
 }

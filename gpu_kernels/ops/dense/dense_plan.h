@@ -18,8 +18,14 @@
 namespace hearth {
 
 inline constexpr uint32_t kMatmulChunkCols = 256;
-inline constexpr uint32_t kMatmulSegmentsMax = 20;
+inline constexpr uint32_t kMatmulSegmentsMax = 16;
 inline constexpr uint32_t kMatmulThreadsMax = 32 * kMatmulSegmentsMax;
+// A warp copies its weights ahead into slots of its own: 128 columns of a band, or 256 of four bf16
+// rows.
+inline constexpr uint32_t kMatmulPlacesPerChunk = 2;
+inline constexpr uint32_t kMatmulSlotBytes = 2176;
+inline constexpr uint32_t kMatmulSlotsMax = 4;
+inline constexpr uint32_t kMatmulSlotsMin = 2;
 inline constexpr uint32_t kMatmulColsMax = 1u << 15;
 inline constexpr uint32_t kRowUnitRows = 4;  // rows of a row-major unit
 inline constexpr uint32_t kTensorRows = 8;   // rows of x in one tensor-core product
@@ -28,8 +34,9 @@ struct DenseMatmulCut {
   uint32_t segments = 0;        // S
   uint32_t teams = 0;           // of a block of threads
   uint32_t threads = 0;         // 32 * segments * teams
+  uint32_t places = 0;          // slots that one unit takes of a warp; the last may stay empty
+  uint32_t slots = 0;           // of a warp
   uint32_t rows_max = 0;        // of x in one launch; more rows take several
-  uint32_t shared_bytes = 0;    // of a launch of rows_max rows
   uint32_t band_count = 0;      // units of Q8 matrices
   uint32_t row_unit_count = 0;  // units of the others, for each group of kTensorRows rows of x
 };
@@ -37,16 +44,24 @@ struct DenseMatmulCut {
 // S for this many columns.
 uint32_t MatmulSegments(uint32_t cols);
 
-// Bytes of shared memory for `rows` rows of x: staged rows when there is a Q8 matrix, and the
-// segments' sums.
-uint32_t MatmulSharedBytes(uint32_t rows, uint32_t cols, uint32_t segments, uint32_t teams,
-                           bool has_q8);
+// Bytes of shared memory of a launch of `rows` rows: rows of x when there is a Q8 matrix, the
+// segments' sums, the slots.
+struct MatmulSharedLayout {
+  uint32_t sums_offset_bytes = 0;  // staged rows start at 0
+  uint32_t slots_offset_bytes = 0;
+  uint32_t bytes = 0;
+};
+MatmulSharedLayout LayOutMatmul(const DenseMatmulCut& cut, uint32_t rows, uint32_t cols);
 
 // InvalidArgument names what does not fit.
 absl::StatusOr<DenseMatmulCut> CutDenseMatmul(const DenseMatmulArgs& args, const GpuLimits& gpu);
 
 // The class of `rows`, for which kernels are compiled: 1, 4, 8 or 16.
 uint32_t MatmulRowsClass(uint32_t rows);
+
+// Jobs of one launch of `rows` rows: units of all teams of one block of threads. Those of row-major
+// matrices come first.
+uint32_t MatmulRowJobs(const DenseMatmulCut& cut, uint32_t rows);
 
 // Blocks of threads of one launch of `rows` rows when a multiprocessor holds `resident_blocks`:
 // every block gets as many jobs as the next.

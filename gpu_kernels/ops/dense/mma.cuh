@@ -45,7 +45,11 @@ __device__ inline void LoadMatrices(uint32_t address, uint32_t (&m)[4]) {
                : "memory");
 }
 
-// 16 or 4 bytes into shared memory, not waited for; zeros when not `valid` (`from` is not read).
+// 16 bytes into shared memory, not waited for.
+__device__ inline void CopyAhead16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+// 16 or 4 bytes; zeros when not `valid` (`from` is not read).
 __device__ inline void CopyAhead16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)

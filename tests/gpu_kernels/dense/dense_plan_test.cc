@@ -41,7 +41,7 @@ TEST(DensePlan, SegmentsShareTheChunksEvenly) {
   EXPECT_EQ(MatmulSegments(640), 2u);
   EXPECT_EQ(MatmulSegments(2560), 5u);
   EXPECT_EQ(MatmulSegments(6144), 12u);
-  EXPECT_EQ(MatmulSegments(10240), 20u);
+  EXPECT_EQ(MatmulSegments(10240), 14u);
   for (uint32_t cols = 8; cols <= kMatmulColsMax; cols += 8) {
     const uint32_t chunks = (cols + kMatmulChunkCols - 1) / kMatmulChunkCols;
     const uint32_t segments = MatmulSegments(cols);
@@ -65,24 +65,40 @@ TEST(DensePlan, CountsTheUnitsOfBothKinds) {
   EXPECT_EQ(MatmulBlocks(*cut, 16, 4, kH200), 106u);
 }
 
+TEST(DensePlan, EveryChunkHasItsPlaceInOneWarp) {
+  for (uint32_t cols = 32; cols <= kMatmulColsMax; cols += 32) {
+    const auto cut = CutDenseMatmul(ArgsOf(1, cols, {kQ8Matrix}), kH200);
+    ASSERT_TRUE(cut.ok()) << cut.status();
+    const uint32_t chunks = (cols + kMatmulChunkCols - 1) / kMatmulChunkCols;
+    ASSERT_GE(cut->segments * cut->places / kMatmulPlacesPerChunk, chunks);
+    ASSERT_LT(cut->segments * (cut->places / kMatmulPlacesPerChunk - 1), chunks);
+    ASSERT_EQ(cut->threads, 32 * cut->segments * cut->teams);
+  }
+}
+
 TEST(DensePlan, ManyRowsOfLongColumnsTakeSeveralLaunchesWhereMemoryIsShort) {
-  const auto large = CutDenseMatmul(ArgsOf(16, 10240, {kQ8Matrix}), kH200);
+  const auto large = CutDenseMatmul(ArgsOf(8, 10240, {kQ8Matrix}), kH200);
   ASSERT_TRUE(large.ok()) << large.status();
-  EXPECT_LE(large->shared_bytes, kH200.shared_bytes_per_block_max);
-  const auto small = CutDenseMatmul(ArgsOf(16, 10240, {kQ8Matrix}), kConsumer);
+  EXPECT_EQ(large->rows_max, 8u);
+  EXPECT_EQ(large->slots, kMatmulSlotsMax);
+  const auto small = CutDenseMatmul(ArgsOf(8, 10240, {kQ8Matrix}), kConsumer);
   ASSERT_TRUE(small.ok()) << small.status();
-  EXPECT_LT(small->rows_max, 16u);
-  for (uint32_t cols = 32; cols <= kMatmulColsMax; cols += 992) {
+  EXPECT_LT(small->rows_max, 8u);
+  for (uint32_t cols = 32; cols <= 12'288; cols += 992) {
     for (uint32_t rows = 1; rows <= kMatmulRowsMax; ++rows) {
       const auto cut = CutDenseMatmul(ArgsOf(rows, cols, {kQ8Matrix, kBf16Matrix}), kConsumer);
       ASSERT_TRUE(cut.ok()) << cut.status();
       for (uint32_t r = 1; r <= cut->rows_max; ++r) {
-        ASSERT_LE(MatmulSharedBytes(r, cols, cut->segments, cut->teams, true),
-                  kConsumer.shared_bytes_per_block_max);
+        const MatmulSharedLayout layout = LayOutMatmul(*cut, r, cols);
+        ASSERT_LE(layout.bytes, kConsumer.shared_bytes_per_block_max);
+        ASSERT_EQ(layout.sums_offset_bytes % 16, 0u);
+        ASSERT_EQ(layout.slots_offset_bytes % 16, 0u);
       }
       ASSERT_LE(cut->threads, kMatmulThreadsMax);
     }
   }
+  EXPECT_EQ(CutDenseMatmul(ArgsOf(1, 32, {kQ8Matrix}), {132, 1024}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(DensePlan, NamesWhatDoesNotFit) {
