@@ -7,12 +7,26 @@
 #include "runtime/base/status.h"
 
 namespace hearth {
+namespace {
+
+absl::StatusOr<bool> HasSharedBytes(uint32_t bytes) {
+  int device = 0;
+  int most = 0;
+  HEARTH_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "current GPU"));
+  HEARTH_RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+                 "shared memory of a block"));
+  return static_cast<uint32_t>(most) >= bytes;
+}
+
+}  // namespace
 
 absl::Status LaunchQsaAttend(const QsaDesc& desc, const QsaPlan& plan, const QsaAttendArgs& args,
                              CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const AttentionGeometry& g = desc.attention;
   const bool window = args.pass.rows <= kQsaWindowRows;
+  HEARTH_ASSIGN_OR_RETURN(const bool dense_fits, HasSharedBytes(QsaDenseSharedBytes(g.head_dim)));
   const QsaAttendKernelArgs kernel_args = {
       .pass = args.pass,
       .qg = args.qg,
@@ -32,7 +46,13 @@ absl::Status LaunchQsaAttend(const QsaDesc& desc, const QsaPlan& plan, const Qsa
       .block_tokens = g.block_tokens,
       .block_count_max = g.block_count_max,
       .share_count = window ? plan.split_count : 1,
-      .tiles_per_share = window ? 1 : plan.split_count};
+      .tiles_per_share = window ? 1 : plan.split_count,
+      .dense_apart = !window && dense_fits};
+  if (kernel_args.dense_apart) {
+    HEARTH_RETURN_IF_ERROR(EnqueueQsaDense(kernel_args, stream.get()));
+    // Without a choice no row is left.
+    if (plan.score_rows == 0) return EnqueueQsaMerge(kernel_args, stream.get());
+  }
   HEARTH_RETURN_IF_ERROR(EnqueueQsaShares(kernel_args, stream.get()));
   return EnqueueQsaMerge(kernel_args, stream.get());
 }

@@ -27,10 +27,15 @@ struct QsaAttendKernelArgs {
   uint32_t block_tokens, block_count_max;
   uint32_t share_count;      // shares of a row that have a place in `partial`
   uint32_t tiles_per_share;  // tiles of kQsaSplitPositions positions
+  bool dense_apart;          // rows that attend to all positions are EnqueueQsaDense's
 };
 
 // Every share of every row, by lists of positions.
 absl::Status EnqueueQsaShares(const QsaAttendKernelArgs& args, cudaStream_t stream);
+
+// Rows of a prompt that attend to all positions, when a block may have that much shared memory.
+uint32_t QsaDenseSharedBytes(uint32_t head_dim);
+absl::Status EnqueueQsaDense(const QsaAttendKernelArgs& args, cudaStream_t stream);
 
 // Shares in order, gate, quantisation.
 absl::Status EnqueueQsaMerge(const QsaAttendKernelArgs& args, cudaStream_t stream);

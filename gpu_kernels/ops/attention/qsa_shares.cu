@@ -10,6 +10,7 @@
 
 #include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/ops/attention/kv_tile.cuh"
 #include "gpu_kernels/ops/attention/mma.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/attention/qsa_attend.cuh"
@@ -23,7 +24,6 @@ constexpr uint32_t kThreads = 128;
 constexpr uint32_t kWarps = kThreads / kWarpLanes;
 constexpr uint32_t kTile = kQsaSplitPositions;
 constexpr uint32_t kHeads = kQsaGroupMax;
-constexpr uint32_t kUnit = 8;  // values that one thread moves
 static_assert(kTile == 16 * kWarps && kHeads == 4 * kWarps && kTile == 2 * kWarpLanes);
 
 // Shared memory; strides leave rows 16-byte aligned and spread them over the banks. kDim: head_dim
@@ -64,74 +64,15 @@ __device__ void StageQueries(const QsaAttendKernelArgs& args, const RowHead& rh,
       const size_t at = size_t{rh.row} * args.head_count + rh.kv_head * rh.group + head;
       x = *reinterpret_cast<const float4*>(args.qg + at * 2 * args.head_dim + d);
     }
-    const float values[4] = {x.x, x.y, x.z, x.w};
-    __nv_bfloat16 terms[2][4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const Bf16Terms split = SplitBf16(values[j]);
-      terms[0][j] = split.high;
-      terms[1][j] = split.low;
-    }
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      *reinterpret_cast<uint2*>(&shared->q[t][head * kStride + d]) =
-          *reinterpret_cast<const uint2*>(terms[t]);
-    }
+    StoreTerms(x, &shared->q[0][head * kStride + d], &shared->q[1][head * kStride + d]);
   }
 }
 
-// Positions of the tile that starts at list entry `begin`; UINT32_MAX beyond the list.
+// Positions of the tile that starts at list entry `begin`; kNoPosition beyond the list.
 template <int kDim>
 __device__ void StagePositions(const RowHead& rh, uint32_t begin, uint32_t end, uint32_t* to) {
   for (uint32_t i = threadIdx.x; i < kTile; i += kThreads) {
-    to[i] = begin + i < end ? rh.positions.At(begin + i) : UINT32_MAX;
-  }
-}
-
-__device__ inline uint4 Bf16OfInt8(uint2 values) {
-  uint32_t out[4];
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    const uint32_t word = j < 2 ? values.x : values.y;
-    const auto low = static_cast<int8_t>(word >> (j % 2 * 16));
-    const auto high = static_cast<int8_t>(word >> (j % 2 * 16 + 8));
-    const __nv_bfloat162 pair =
-        __floats2bfloat162_rn(static_cast<float>(low), static_cast<float>(high));
-    out[j] = *reinterpret_cast<const uint32_t*>(&pair);
-  }
-  return {out[0], out[1], out[2], out[3]};
-}
-
-// One tile of keys or values. bf16: asynchronous. int8: exact as bf16; the scales follow later.
-// Positions beyond the list are zeros.
-template <int kDim, KvFormat kFormat>
-__device__ void LoadTile(const QsaAttendKernelArgs& args, const RowHead& rh, const std::byte* cache,
-                         const uint32_t* positions, __nv_bfloat16* to) {
-  constexpr uint32_t kUnits = kDim / kUnit;  // of a position
-#pragma unroll 8
-  for (uint32_t i = threadIdx.x; i < kTile * kUnits; i += kThreads) {
-    const uint32_t d = i % kUnits * kUnit;
-    const uint32_t position = positions[i / kUnits];
-    const bool valid = position != UINT32_MAX && d < args.head_dim;
-    const size_t at =
-        valid ? (size_t{position} * args.kv_head_count + rh.kv_head) * args.head_dim + d : 0;
-    __nv_bfloat16* const place = to + i / kUnits * Shared<kDim>::kStride + d;
-    if constexpr (kFormat == KvFormat::kBf16) {
-      CopyAsync16(place, reinterpret_cast<const __nv_bfloat16*>(cache) + at, valid);
-    } else {
-      const uint2 values = valid ? *reinterpret_cast<const uint2*>(cache + at) : uint2{0, 0};
-      *reinterpret_cast<uint4*>(place) = Bf16OfInt8(values);
-    }
-  }
-}
-
-template <int kDim>
-__device__ void LoadScales(const QsaAttendKernelArgs& args, const RowHead& rh,
-                           const float* of_cache, const uint32_t* positions, float* to) {
-  for (uint32_t i = threadIdx.x; i < kTile; i += kThreads) {
-    const uint32_t position = positions[i];
-    to[i] = position == UINT32_MAX ? 0.0f
-                                   : of_cache[size_t{position} * args.kv_head_count + rh.kv_head];
+    to[i] = begin + i < end ? rh.positions.At(begin + i) : kNoPosition;
   }
 }
 
@@ -284,19 +225,19 @@ __device__ void StoreShare(const QsaAttendKernelArgs& args, const RowHead& rh, u
 template <int kDim, KvFormat kFormat>
 __device__ void AttendShare(const QsaAttendKernelArgs& args, const RowHead& rh, uint32_t begin,
                             uint32_t end, uint32_t share, Shared<kDim>* shared) {
-  const auto load_keys = [&](const uint32_t* positions) {
-    LoadTile<kDim, kFormat>(args, rh, rh.state->k, positions, shared->k);
-    if constexpr (kFormat == KvFormat::kInt8) {
-      LoadScales<kDim>(args, rh, rh.state->k_scale, positions, shared->k_scale);
-    }
+  const GpuLayerState& state = *rh.state;
+  const auto load = [&](const std::byte* cache, const float* scales, const uint32_t* positions,
+                        __nv_bfloat16* to, float* to_scales) {
+    LoadKvTile<kDim, Shared<kDim>::kStride, kTile, kThreads, kFormat>(
+        {cache, scales, args.kv_head_count, rh.kv_head, args.head_dim},
+        [&](uint32_t i) { return positions[i]; }, to, to_scales);
     CommitCopies();
   };
+  const auto load_keys = [&](const uint32_t* positions) {
+    load(state.k, state.k_scale, positions, shared->k, shared->k_scale);
+  };
   const auto load_values = [&](const uint32_t* positions) {
-    LoadTile<kDim, kFormat>(args, rh, rh.state->v, positions, shared->v);
-    if constexpr (kFormat == KvFormat::kInt8) {
-      LoadScales<kDim>(args, rh, rh.state->v_scale, positions, shared->v_scale);
-    }
-    CommitCopies();
+    load(state.v, state.v_scale, positions, shared->v, shared->v_scale);
   };
   Softmax softmax[4];
   Output<kDim> out;
@@ -341,6 +282,7 @@ __global__ void __launch_bounds__(kThreads) QsaSharesKernel(const QsaAttendKerne
                       QsaPositions(place.position, args.chosen + size_t{row} * args.block_count_max,
                                    args.block_count_max, args.block_tokens),
                       row, blockIdx.y, args.head_count / args.kv_head_count};
+  if (args.dense_apart && rh.positions.blocks == nullptr) return;
   const uint32_t share_positions = args.tiles_per_share * kTile;
   const uint32_t begin = blockIdx.z * share_positions;
   if (begin >= rh.positions.count) return;

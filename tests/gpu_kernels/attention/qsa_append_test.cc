@@ -88,7 +88,6 @@ struct Checked {
   // One head in the cache. A value between two steps of the format may take either.
   void Cached(const std::vector<double>& expected, const std::vector<std::byte>& cache,
               const std::vector<float>& scales, size_t head) const {
-    const double step = c.desc.kv_format == KvFormat::kInt8 ? 0 : 0x1p-8;
     double largest = 0;
     for (double x : expected) largest = std::max(largest, std::abs(x));
     if (c.desc.kv_format == KvFormat::kInt8) {
@@ -97,7 +96,7 @@ struct Checked {
     for (size_t d = 0; d < expected.size(); ++d) {
       const double allowed = c.desc.kv_format == KvFormat::kInt8
                                  ? largest / 127 * 0.5 * (1 + 1e-3)
-                                 : std::abs(expected[d]) * step / 2 * (1 + 1e-3) + largest * 1e-6;
+                                 : std::abs(expected[d]) * 0x1p-8 + largest * kFp32Tolerance;
       ASSERT_NEAR(CacheValue(c.desc, cache, scales, head, d), expected[d], allowed);
     }
   }

@@ -4,6 +4,7 @@
 // layer, beside the bytes that the launch must read at the card's measured read rate.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -239,7 +240,13 @@ absl::Status PrintLine(const Setting& setting, double read_rate, const GpuInfo& 
   return absl::OkStatus();
 }
 
-absl::Status Run() {
+// `only`: of the table; 0 for all.
+struct Only {
+  uint32_t context = 0;
+  uint32_t rows = 0;
+};
+
+absl::Status Run(const Only& only) {
   HEARTH_ASSIGN_OR_RETURN(const GpuList list, ListGpus());
   if (list.gpus.empty()) return absl::UnavailableError(list.reason);
   const GpuInfo& gpu = list.gpus[0];
@@ -253,10 +260,12 @@ absl::Status Run() {
     for (uint32_t context : {1024u, 8192u, 32768u, 262144u}) {
       const uint32_t layers = context > 32768 ? 6 : 32;
       for (uint32_t rows : {1u, 4u, 8u}) {
+        if (only.context != 0 && (only.context != context || only.rows != rows)) continue;
         HEARTH_RETURN_IF_ERROR(PrintLine({context, rows, layers, format}, read_rate, gpu, stream));
       }
     }
     for (uint32_t context : {2048u, 32768u}) {
+      if (only.context != 0 && (only.context != context || only.rows != 2048)) continue;
       HEARTH_RETURN_IF_ERROR(PrintLine({context, 2048, 2, format}, read_rate, gpu, stream));
     }
   }
@@ -266,8 +275,13 @@ absl::Status Run() {
 }  // namespace
 }  // namespace hearth
 
-int main() {
-  const absl::Status status = hearth::Run();
+// Arguments, both or none: the context and the rows of the only line to print.
+int main(int argc, char** argv) {
+  hearth::Only only;
+  if (argc == 3) {
+    only = {static_cast<uint32_t>(std::atoi(argv[1])), static_cast<uint32_t>(std::atoi(argv[2]))};
+  }
+  const absl::Status status = hearth::Run(only);
   if (!status.ok()) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }
