@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/ops/dense/quantize_value.cuh"
 #include "pack/format/xt_layout.h"
 #include "runtime/base/status.h"
 
@@ -49,13 +49,6 @@ __device__ inline void Rotate(float (&v)[kLaneValues], uint32_t lane, uint32_t b
   }
 }
 
-__device__ inline int32_t Quantize(float x, float s) {
-  float rounded = s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
-  rounded = rounded > -127.0f ? rounded : -127.0f;
-  rounded = rounded < 127.0f ? rounded : 127.0f;
-  return static_cast<int32_t>(rounded);
-}
-
 // grid: rows of x. Shared memory: one row, rotated.
 __global__ void __launch_bounds__(32 * kWarpsMax)
     RotateQuantizeKernel(const RotateQuantizeArgs args, uint32_t block, float factor) {
@@ -89,16 +82,12 @@ __global__ void __launch_bounds__(32 * kWarpsMax)
   if (lane == 0) warp_magnitude[warp] = magnitude;
   __syncthreads();
   magnitude = __reduce_max_sync(kAllLanes, lane < warps ? warp_magnitude[lane] : 0u);
-  const float scale = __fdiv_rn(__uint_as_float(magnitude), 127.0f);
+  const float scale = QuantizationRatio(magnitude);
   int32_t sum = 0;
   auto* q = reinterpret_cast<char4*>(args.q + size_t{blockIdx.x} * args.cols);
   for (uint32_t i = threadIdx.x; i < args.cols / kLaneValues; i += blockDim.x) {
     const float4 v = rotated[i];
-    const int32_t to[4] = {Quantize(v.x, scale), Quantize(v.y, scale), Quantize(v.z, scale),
-                           Quantize(v.w, scale)};
-    sum += to[0] + to[1] + to[2] + to[3];
-    q[i] = {static_cast<signed char>(to[0]), static_cast<signed char>(to[1]),
-            static_cast<signed char>(to[2]), static_cast<signed char>(to[3])};
+    q[i] = QuantizeFour(v, scale, &sum);
   }
   sum = __reduce_add_sync(kAllLanes, sum);
   if (lane == 0) warp_sum[warp] = sum;
