@@ -10,16 +10,14 @@ namespace {
 
 absl::Status EnqueueWalk(uint32_t bits, const ExpertXtPlan& plan, XtWalkArgs args,
                          CudaStreamView stream) {
-  const XtDecodeKind kind =
-      plan.has_level_tables ? XtDecodeKind::kHalfLevels : XtDecodeKind::kSplit;
-  args.tables = MakeXtDecodeTables(bits, kind);
+  args.tables = MakeXtDecodeTables(bits, plan.kind);
   switch (bits) {
     case 2:
-      return EnqueueXtWalk2(args, kind, plan.block_count, stream);
+      return EnqueueXtWalk2(args, plan.kind, plan.block_count, stream);
     case 3:
-      return EnqueueXtWalk3(args, kind, plan.block_count, stream);
+      return EnqueueXtWalk3(args, plan.kind, plan.block_count, stream);
     default:
-      return EnqueueXtWalk4(args, kind, plan.block_count, stream);
+      return EnqueueXtWalk4(args, plan.kind, plan.block_count, stream);
   }
 }
 

@@ -24,6 +24,7 @@
 #include "gpu_kernels/device/gpu_info.h"
 #include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/expert_ffn.h"
+#include "gpu_kernels/ops/xt/xt_decode_tables.h"
 #include "pack/format/expert_layout.h"
 
 namespace hearth {
@@ -40,7 +41,7 @@ struct ExpertXtDesc {
 struct ExpertXtPlan {
   uint32_t block_count = 0;   // of the gate and up and of the down launches: one per multiprocessor
   uint32_t shared_bytes = 0;  // decoding tables of a block
-  bool has_level_tables = false;  // room for them: half of the levels come from shared memory
+  XtDecodeKind kind = XtDecodeKind::kSplit;  // by how much shared memory there is
   // int32: gate and up sums (entry_count_max, 2, width) at 0, then those of down
   // (entry_count_max, hidden), then counts of finished parts (item_count_max, bands of hidden).
   uint64_t down_sum_offset_bytes = 0;

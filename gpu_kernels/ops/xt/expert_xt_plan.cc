@@ -57,9 +57,10 @@ absl::StatusOr<ExpertXtPlan> PlanExpertXt(const ExpertXtDesc& desc, const GpuLim
   const ExpertLayout& layout = desc.layout;
   ExpertXtPlan plan;
   plan.block_count = gpu.multiprocessor_count;
-  plan.has_level_tables = gpu.shared_bytes_per_block_max >= XtTableBytes(XtDecodeKind::kHalfLevels);
-  plan.shared_bytes =
-      XtTableBytes(plan.has_level_tables ? XtDecodeKind::kHalfLevels : XtDecodeKind::kSplit);
+  plan.kind = gpu.shared_bytes_per_block_max >= XtSharedBytes(XtDecodeKind::kHalfLevels)
+                  ? XtDecodeKind::kHalfLevels
+                  : XtDecodeKind::kSplit;
+  plan.shared_bytes = XtSharedBytes(plan.kind);
   if (plan.shared_bytes > gpu.shared_bytes_per_block_max) {
     return absl::InvalidArgumentError(absl::StrCat("XT experts need ", plan.shared_bytes,
                                                    " bytes of shared memory, the GPU has ",

@@ -10,33 +10,72 @@
 
 namespace hearth {
 
-// Of lane l: its byte offset within a slot's 128 bytes, for slots of 1, 2 and 4 words.
-struct XtLaneOffsets {
+// Shared addresses of lane l's banks in slots of 1, 2 and 4 words of entry 0. Tables that start on
+// 64 KiB need no addition for the rest of an address: XtAddress.
+struct XtLaneAddresses {
   uint32_t of1;
   uint32_t of2;
   uint32_t of4;
-  __device__ explicit XtLaneOffsets(uint32_t lane)
-      : of1(lane * 4), of2(lane % 16 * 8), of4(lane % 8 * 16) {}
+  uint32_t base;  // of the tables
+
+  // After the barrier behind XtFillTables.
+  __device__ XtLaneAddresses(uint32_t tables, uint32_t lane)
+      : of1(lane * 4), of2(lane % 16 * 8), of4(lane % 8 * 16), base(tables) {
+    const uint32_t high = tables >> 16 << 8;
+    of1 |= high;
+    of2 |= high;
+    of4 |= high;
+    // Loads of tables depend on these, so none moves before the barrier.
+    asm volatile("" : "+r"(of1), "+r"(of2), "+r"(of4), "+r"(base));
+  }
 };
 
-// Address within a region of entry "byte `which` of `bytes`": offset, then that byte, then zeros.
-__device__ inline uint32_t XtAddress(uint32_t bytes, uint32_t which, uint32_t lane_offset) {
-  return PermuteBytes(bytes, lane_offset, 0x5504u | which << 4);
+// Of entry "byte `which` of `bytes`" of a slot.
+template <bool kAligned>
+__device__ inline uint32_t XtAddress(uint32_t bytes, uint32_t which, uint32_t lane_address,
+                                     uint32_t base) {
+  if constexpr (kAligned) return PermuteBytes(bytes, lane_address, 0x6504u | which << 4);
+  return PermuteBytes(bytes, lane_address, 0x6604u | which << 4) + base;
 }
 
 template <uint32_t kSlot>
 inline constexpr uint32_t kXtSlotBytes = kSlot / 2 * kXtRegionBytes + kSlot % 2 * kXtSlotRowBytes;
+
+// Of the tables, at a shared address.
+template <uint32_t kOffset>
+__device__ inline uint32_t XtLoad1(uint32_t address) {
+  uint32_t value;
+  asm("ld.shared.u32 %0, [%1 + %2];" : "=r"(value) : "r"(address), "n"(kOffset));
+  return value;
+}
+template <uint32_t kOffset>
+__device__ inline uint2 XtLoad2(uint32_t address) {
+  uint2 value;
+  asm("ld.shared.v2.u32 {%0, %1}, [%2 + %3];"
+      : "=r"(value.x), "=r"(value.y)
+      : "r"(address), "n"(kOffset));
+  return value;
+}
+template <uint32_t kOffset>
+__device__ inline uint4 XtLoad4(uint32_t address) {
+  uint4 value;
+  asm("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4 + %5];"
+      : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+      : "r"(address), "n"(kOffset));
+  return value;
+}
+template <uint32_t kOffset>
+__device__ inline uint32_t XtLoadByte(uint32_t address) {
+  uint32_t value;
+  asm("ld.shared.u8 %0, [%1 + %2];" : "=r"(value) : "r"(address), "n"(kOffset));
+  return value;
+}
 template <XtDecodeKind kKind, uint32_t kWord>
 inline constexpr bool kXtIsSplit = XtFormOf(kKind, kWord) == XtWordForm::kSplitNibbles;
 // Of a line's own bytes in their words: for 2 and 3 bits in step order 0, 2, 1, 3.
 template <uint32_t kBits, bool kSplit>
 inline constexpr uint32_t kXtOwnMask = kBits == 4 ? (kSplit ? 0xF0F0FFFFu : 0xFF0FFF0Fu)
                                                   : (kSplit ? 0xF0F0FF33u : 0xFF0F3F03u);
-
-template <class T>
-__device__ inline T XtEntry(const uint8_t* tables, uint32_t slot_bytes, uint32_t address) {
-  return *reinterpret_cast<const T*>(tables + slot_bytes + address);
-}
 
 // What the bytes of four streams in the band before add to the words of this one.
 template <uint32_t kBits>
@@ -50,6 +89,13 @@ struct XtHash {
   static constexpr bool kSplit0 = kXtIsSplit<kKind, 0>;
   static constexpr bool kSplit1 = kXtIsSplit<kKind, 1>;
 
+  static constexpr bool kAligned = kKind != XtDecodeKind::kSplit;
+
+  __device__ static uint32_t Address(const XtLaneAddresses& lane, uint32_t bytes, uint32_t which,
+                                     uint32_t lane_address) {
+    return XtAddress<kAligned>(bytes, which, lane_address, lane.base);
+  }
+
   // Own bytes of stream j before the mask. 2 and 3 bits: of one line; 4 bits: of two.
   template <bool kSplit>
   __device__ static uint32_t Own(uint32_t line, uint32_t shifted, uint32_t j) {
@@ -58,11 +104,10 @@ struct XtHash {
   }
 
   // The words of a band's four streams; `carry` goes on to the next band.
-  __device__ static void Words(const uint8_t* tables, const XtLaneOffsets& lane,
-                               const uint32_t (&line)[kBits], XtCarry<kBits>* carry,
-                               uint32_t (&word0)[4], uint32_t (&word1)[4]) {
+  __device__ static void Words(const XtLaneAddresses& lane, const uint32_t (&line)[kBits],
+                               XtCarry<kBits>* carry, uint32_t (&word0)[4], uint32_t (&word1)[4]) {
     if constexpr (kBits == 4) {
-      Words4(tables, lane, line, carry, word0, word1);
+      Words4(lane, line, carry, word0, word1);
     } else {
       const uint32_t shifted0 = kSplit0 ? line[0] << 4 : 0;
       const uint32_t shifted1 = kSplit1 ? line[1] << 4 : 0;
@@ -72,17 +117,16 @@ struct XtHash {
         const uint32_t own1 = Own<kSplit1>(line[1], shifted1, j) & kXtOwnMask<kBits, kSplit1>;
         uint32_t(&part)[3] = carry->part[j];
         if constexpr (kBits == 3) {
-          const auto high =
-              XtEntry<uint4>(tables, kXtSlotBytes<0>, XtAddress(line[2], j, lane.of4));
-          const uint2 low = LowBits(tables, lane, line, j);
+          const auto high = XtLoad4<kXtSlotBytes<0>>(Address(lane, line[2], j, lane.of4));
+          const uint2 low = LowBits(lane, line, j);
           word0[j] = (own0 ^ high.x) ^ part[0] ^ part[1];
           word1[j] = (own1 ^ high.y) ^ low.x ^ part[2];
           part[0] = high.z;
           part[1] = low.y;
           part[2] = high.w;
         } else {
-          const auto b0 = XtEntry<uint2>(tables, kXtSlotBytes<0>, XtAddress(line[0], j, lane.of2));
-          const auto b1 = XtEntry<uint2>(tables, kXtSlotBytes<1>, XtAddress(line[1], j, lane.of2));
+          const auto b0 = XtLoad2<kXtSlotBytes<0>>(Address(lane, line[0], j, lane.of2));
+          const auto b1 = XtLoad2<kXtSlotBytes<1>>(Address(lane, line[1], j, lane.of2));
           word0[j] = (own0 ^ part[0]) ^ part[1];
           word1[j] = (own1 ^ b0.x) ^ part[2];
           part[0] = b0.y;
@@ -94,14 +138,14 @@ struct XtHash {
   }
 
   // 3 bits: what line 0 adds to word 1 and line 1 to the next band's word 0.
-  __device__ static uint2 LowBits(const uint8_t* tables, const XtLaneOffsets& lane,
-                                  const uint32_t (&line)[kBits], uint32_t j) {
+  __device__ static uint2 LowBits(const XtLaneAddresses& lane, const uint32_t (&line)[kBits],
+                                  uint32_t j) {
     if constexpr (kKind == XtDecodeKind::kSplit) {
-      return {XtEntry<uint32_t>(tables, kXtSlotBytes<1>, XtAddress(line[0], j, lane.of2)),
-              XtEntry<uint32_t>(tables, kXtSlotBytes<1> + 4, XtAddress(line[1], j, lane.of2))};
+      return {XtLoad1<kXtSlotBytes<1>>(Address(lane, line[0], j, lane.of2)),
+              XtLoad1<kXtSlotBytes<1> + 4>(Address(lane, line[1], j, lane.of2))};
     } else {
-      return {XtEntry<uint32_t>(tables, kXtSlotBytes<1>, XtAddress(line[0], j, lane.of1)),
-              XtEntry<uint32_t>(tables, kXtSlotBytes<2>, XtAddress(line[1], j, lane.of1))};
+      return {XtLoad1<kXtSlotBytes<1>>(Address(lane, line[0], j, lane.of1)),
+              XtLoad1<kXtSlotBytes<2>>(Address(lane, line[1], j, lane.of1))};
     }
   }
 
@@ -124,9 +168,8 @@ struct XtHash {
     }
   }
 
-  __device__ static void Words4(const uint8_t* tables, const XtLaneOffsets& lane,
-                                const uint32_t (&line)[kBits], XtCarry<kBits>* carry,
-                                uint32_t (&word0)[4], uint32_t (&word1)[4]) {
+  __device__ static void Words4(const XtLaneAddresses& lane, const uint32_t (&line)[kBits],
+                                XtCarry<kBits>* carry, uint32_t (&word0)[4], uint32_t (&word1)[4]) {
     constexpr bool kShared = kKind == XtDecodeKind::kSplit;
     uint32_t own0[4];
     uint32_t own1[4];
@@ -134,14 +177,12 @@ struct XtHash {
     Own4<kSplit1>(line[2], line[3], own1);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const auto b0 = XtEntry<uint2>(tables, kXtSlotBytes<0>, XtAddress(line[0], j, lane.of2));
-      const auto b2 =
-          XtEntry<uint2>(tables, kXtSlotBytes < kShared ? 0 : 1 >, XtAddress(line[2], j, lane.of2));
-      const uint32_t odd_offset = kShared ? lane.of1 : lane.of2;
+      const auto b0 = XtLoad2<kXtSlotBytes<0>>(Address(lane, line[0], j, lane.of2));
+      const auto b2 = XtLoad2<kXtSlotBytes<kShared ? 0 : 1>>(Address(lane, line[2], j, lane.of2));
+      const uint32_t odd_address = kShared ? lane.of1 : lane.of2;
       constexpr uint32_t kOddSlot = kXtSlotBytes < kShared ? 1 : 2 > ;
-      const auto b1 = XtEntry<uint32_t>(tables, kOddSlot, XtAddress(line[1], j, odd_offset));
-      const auto b3 = XtEntry<uint32_t>(tables, kOddSlot + (kShared ? 0 : 4),
-                                        XtAddress(line[3], j, odd_offset));
+      const auto b1 = XtLoad1<kOddSlot>(Address(lane, line[1], j, odd_address));
+      const auto b3 = XtLoad1<kOddSlot + (kShared ? 0 : 4)>(Address(lane, line[3], j, odd_address));
       uint32_t(&part)[2] = carry->part[j];
       word0[j] = (own0[j] ^ b0.x) ^ part[0] ^ part[1];
       word1[j] = (own1[j] ^ b0.y) ^ b1 ^ b2.x;
@@ -179,9 +220,10 @@ __device__ inline XtSplitLevels XtLookUpSplit(const XtSplitTables& tables, uint3
 }
 
 // level + kXtLevelOffset of step n of a word of hashes.
-__device__ inline uint32_t XtLookUpLevel(const uint8_t* tables, const XtLaneOffsets& lane,
-                                         uint32_t word, uint32_t n) {
-  return XtEntry<uint8_t>(tables, kXtSlotBytes<kXtLevelSlot> + n % 2, XtAddress(word, n, lane.of1));
+template <int kStep>
+__device__ inline uint32_t XtLookUpLevel(const XtLaneAddresses& lane, uint32_t word) {
+  return XtLoadByte<kXtSlotBytes<kXtLevelSlot> + kStep % 2>(
+      XtAddress<true>(word, kStep, lane.of1, lane.base));
 }
 
 // Slots 0 to 2 and the level slot in shared memory, by all warps of the block; XtDecodeKind's.

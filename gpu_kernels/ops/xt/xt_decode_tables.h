@@ -48,6 +48,10 @@ inline constexpr uint32_t kXtLevelSlot = 3;
 constexpr uint32_t XtTableBytes(XtDecodeKind kind) {
   return kind == XtDecodeKind::kSplit ? kXtRegionBytes : 2 * kXtRegionBytes;
 }
+// Of a block: tables that have a level slot start on 64 KiB.
+constexpr uint32_t XtSharedBytes(XtDecodeKind kind) {
+  return XtTableBytes(kind) + (kind == XtDecodeKind::kSplit ? 0 : kXtRegionBytes);
+}
 constexpr XtWordForm XtFormOf(XtDecodeKind kind, uint32_t word) {
   return kind == XtDecodeKind::kLevels || (kind == XtDecodeKind::kHalfLevels && word % 2 == 0)
              ? XtWordForm::kHashBytes

@@ -90,6 +90,9 @@ struct XtActivations {
       }
     }
   }
+  __device__ int32_t Single(int w, int j, int n) const {
+    return static_cast<int8_t>(word[0][w][j] >> (8 * n) & 0xFFu);
+  }
 };
 
 template <uint32_t kBits>
@@ -103,42 +106,71 @@ struct XtLines {
   }
 };
 
-// Adds the dots of one word of four streams to sums.
-template <uint32_t kBits, XtDecodeKind kKind, int kRows, int kWord>
-__device__ inline void XtDotWord(const uint8_t* tables, const XtLaneOffsets& lane,
-                                 const XtSplitTables& split, const uint32_t (&word)[4],
-                                 const XtActivations<kBits, kRows>& x, int32_t (&sums)[kRows]) {
-  constexpr bool kIsSplit = kXtIsSplit<kKind, kWord>;
+// q of one row of x, spread out for the words of hashes: their levels come one by one.
+template <XtDecodeKind kKind>
+struct XtSingles {
+  int32_t q[kXtIsSplit<kKind, 0> ? 1 : (kXtIsSplit<kKind, 1> ? 1 : 2)][4][4];
+  template <uint32_t kBits, int kRows>
+  __device__ explicit XtSingles(const XtActivations<kBits, kRows>& x) {
+    if constexpr (kRows == 1 && !kXtIsSplit<kKind, 0>) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    if constexpr (kIsSplit) {
-      const XtSplitLevels levels = XtLookUpSplit(split, word[j]);
-      if constexpr (kRows == 1) {
+      for (int w = 0; w < (kXtIsSplit<kKind, 1> ? 1 : 2); ++w) {
 #pragma unroll
-        for (int i = 0; i < 6; ++i) {
-          sums[0] = __dp4a(static_cast<int32_t>(levels.part[i]),
-                           static_cast<int32_t>(x.word[0][kWord][j]), sums[0]);
-        }
-        continue;
-      }
-      const auto sum = static_cast<int32_t>(levels.Sum());
-#pragma unroll
-      for (int t = 0; t < kRows; ++t) {
-        sums[t] = __dp4a(sum, static_cast<int32_t>(x.word[t][kWord][j]), sums[t]);
-      }
-    } else {
-      uint32_t level[4];
-#pragma unroll
-      for (int n = 0; n < 4; ++n) level[n] = XtLookUpLevel(tables, lane, word[j], n);
-      const uint32_t low = PermuteBytes(level[0], level[1], 0x5140u);
-      const uint32_t high = PermuteBytes(level[2], level[3], 0x5140u);
-      const auto all = static_cast<int32_t>(PermuteBytes(low, high, 0x5410u));
-#pragma unroll
-      for (int t = 0; t < kRows; ++t) {
-        sums[t] = __dp4a(all, static_cast<int32_t>(x.word[t][kWord][j]), sums[t]);
+        for (int i = 0; i < 16; ++i) q[w][i / 4][i % 4] = x.Single(w, i / 4, i % 4);
       }
     }
   }
+};
+
+// Levels + kXtLevelOffset of the word's four steps, for all rows of x.
+template <uint32_t kBits, XtDecodeKind kKind, int kWord>
+__device__ inline int32_t XtLevelsOf(const XtLaneAddresses& lane, const XtSplitTables& split,
+                                     uint32_t word) {
+  if constexpr (kXtIsSplit<kKind, kWord>) {
+    return static_cast<int32_t>(XtLookUpSplit(split, word).Sum());
+  } else {
+    const uint32_t low =
+        PermuteBytes(XtLookUpLevel<0>(lane, word), XtLookUpLevel<1>(lane, word), 0x5140u);
+    const uint32_t high =
+        PermuteBytes(XtLookUpLevel<2>(lane, word), XtLookUpLevel<3>(lane, word), 0x5140u);
+    return static_cast<int32_t>(PermuteBytes(low, high, 0x5410u));
+  }
+}
+
+// Adds the dots of stream j's word to sums.
+template <uint32_t kBits, XtDecodeKind kKind, int kRows, int kWord>
+__device__ inline void XtDotWord(const XtLaneAddresses& lane, const XtSplitTables& split,
+                                 uint32_t word, const XtActivations<kBits, kRows>& x,
+                                 const XtSingles<kKind>& singles, int j, int32_t (&sums)[kRows]) {
+  if constexpr (kRows > 1) {
+    const int32_t levels = XtLevelsOf<kBits, kKind, kWord>(lane, split, word);
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) {
+      sums[t] = __dp4a(levels, static_cast<int32_t>(x.word[t][kWord][j]), sums[t]);
+    }
+  } else if constexpr (kXtIsSplit<kKind, kWord>) {
+    // One row: dot products add the parts up, beside the units that permute.
+    const XtSplitLevels levels = XtLookUpSplit(split, word);
+#pragma unroll
+    for (int i = 0; i < 6; ++i) {
+      sums[0] = __dp4a(static_cast<int32_t>(levels.part[i]),
+                       static_cast<int32_t>(x.word[0][kWord][j]), sums[0]);
+    }
+  } else {
+    const int32_t(&q)[4] = singles.q[kWord][j];
+    sums[0] += static_cast<int32_t>(XtLookUpLevel<0>(lane, word)) * q[0];
+    sums[0] += static_cast<int32_t>(XtLookUpLevel<1>(lane, word)) * q[1];
+    sums[0] += static_cast<int32_t>(XtLookUpLevel<2>(lane, word)) * q[2];
+    sums[0] += static_cast<int32_t>(XtLookUpLevel<3>(lane, word)) * q[3];
+  }
+}
+
+// Adds to memory where `wanted`; without the branches that the compiler would make of it.
+__device__ inline void XtAddWhere(bool wanted, int32_t* to, int32_t value) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p red.relaxed.gpu.global.add.s32 [%0], %1; }"
+               :
+               : "l"(to), "r"(value), "r"(static_cast<uint32_t>(wanted))
+               : "memory");
 }
 
 // Adds both halves of the warp and then to memory.
@@ -148,7 +180,7 @@ __device__ inline void XtAddSums(const int32_t (&sums)[kRows], int32_t* to, uint
   const bool is_high = threadIdx.x % 32 >= 16;
   if constexpr (kRows == 1) {
     const int32_t total = sums[0] + __shfl_xor_sync(kAllLanes, sums[0], 16);
-    if (valid && !is_high) atomicAdd(to, total);
+    XtAddWhere(valid && !is_high, to, total);
   } else {
     // The low half takes the even rows of x, the high half the odd ones.
 #pragma unroll
@@ -157,17 +189,16 @@ __device__ inline void XtAddSums(const int32_t (&sums)[kRows], int32_t* to, uint
       const int32_t other = is_high ? sums[t] : sums[t + 1];
       const int32_t total = mine + __shfl_xor_sync(kAllLanes, other, 16);
       const uint32_t row = t + (is_high ? 1 : 0);
-      if (valid && row < rows) atomicAdd(to + row * stride, total);
+      XtAddWhere(valid && row < rows, to + row * stride, total);
     }
   }
 }
 
 template <uint32_t kBits, XtDecodeKind kKind, int kRows>
 __device__ void XtRun(const XtWalkArgs& args, const ExpertFfnItem& item, const XtWalk& walk,
-                      uint32_t rows, const uint8_t* tables, const XtSplitTables& split) {
+                      uint32_t rows, const XtLaneAddresses& addresses, const XtSplitTables& split) {
   constexpr uint32_t kChunkBytes = kXtLaneCount * kBits;
   const uint32_t lane = threadIdx.x % 32;
-  const XtLaneOffsets offsets(lane);
   const uint32_t block = walk.pair * 2 + lane / 16;
   // A block beyond the last reads the last one's weights, times zeros.
   const uint32_t weights_block = min(block, args.block_count - 1);
@@ -184,15 +215,17 @@ __device__ void XtRun(const XtWalkArgs& args, const ExpertFfnItem& item, const X
   next.Load(chunk);
   XtActivations<kBits, kRows> x;
   x.Load(args, item, rows, block);
+  const XtSingles<kKind> singles(x);
   XtCarry<kBits> carry = {};
   {
     uint32_t unused0[4];
     uint32_t unused1[4];
-    XtHash<kBits, kKind>::Words(tables, offsets, last.line, &carry, unused0, unused1);
+    XtHash<kBits, kKind>::Words(addresses, last.line, &carry, unused0, unused1);
   }
   uint32_t row = (walk.group_begin + walk.first) * kBandRows + lane % 16;
   int32_t* to = args.sums + uint64_t{item.entry_begin} * args.sum_stride +
                 walk.projection * args.sum_projection_stride + row;
+#pragma unroll 2
   for (uint32_t left = walk.count; left > 0; --left) {
     const XtLines<kBits> now = next;
     if (left > 1) {
@@ -201,10 +234,16 @@ __device__ void XtRun(const XtWalkArgs& args, const ExpertFfnItem& item, const X
     }
     uint32_t word0[4];
     uint32_t word1[4];
-    XtHash<kBits, kKind>::Words(tables, offsets, now.line, &carry, word0, word1);
+    XtHash<kBits, kKind>::Words(addresses, now.line, &carry, word0, word1);
     int32_t sums[kRows] = {};
-    XtDotWord<kBits, kKind, kRows, 0>(tables, offsets, split, word0, x, sums);
-    XtDotWord<kBits, kKind, kRows, 1>(tables, offsets, split, word1, x, sums);
+    int32_t more[kRows] = {};  // two chains of sums
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      XtDotWord<kBits, kKind, kRows, 0>(addresses, split, word0[j], x, singles, j, sums);
+      XtDotWord<kBits, kKind, kRows, 1>(addresses, split, word1[j], x, singles, j, more);
+    }
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) sums[t] += more[t];
     XtAddSums<kRows>(sums, to, args.sum_stride, rows, row < args.rows);
     to += kBandRows;
     row += kBandRows;
@@ -256,7 +295,10 @@ __device__ inline void XtFinish(const XtWalkArgs& args, const ExpertFfnItem& ite
 template <uint32_t kBits, XtDecodeKind kKind>
 __global__ void __launch_bounds__(kXtWalkThreads, 1)
     XtWalkKernel(const __grid_constant__ XtWalkArgs args) {
-  extern __shared__ __align__(1024) uint8_t tables[];
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  uint8_t* tables = shared;
+  if constexpr (kKind != XtDecodeKind::kSplit) tables += -start % kXtRegionBytes;
   const uint32_t item_count = min(*args.item_count, args.item_count_max);
   const uint32_t item_steps = args.projection_count * args.pair_count * args.band_count;
   const uint64_t steps = uint64_t{item_count} * item_steps;
@@ -272,6 +314,8 @@ __global__ void __launch_bounds__(kXtWalkThreads, 1)
     for (int i = 0; i < 4; ++i) split.word[t][i] = args.tables.split[t][i];
   }
   __syncthreads();
+  const XtLaneAddresses addresses(static_cast<uint32_t>(__cvta_generic_to_shared(tables)),
+                                  threadIdx.x % 32);
   auto step = static_cast<uint32_t>(steps * warp / warps);
   const auto end = static_cast<uint32_t>(steps * (warp + 1) / warps);
   while (step < end) {
@@ -282,13 +326,13 @@ __global__ void __launch_bounds__(kXtWalkThreads, 1)
     // The host promises entry_count <= rows_max; a broken promise must not leave the arrays.
     const uint32_t rows = min(item.entry_count, args.rows_max);
     if (rows <= 1) {
-      XtRun<kBits, kKind, 1>(args, item, walk, rows, tables, split);
+      XtRun<kBits, kKind, 1>(args, item, walk, rows, addresses, split);
     } else if (rows <= 2) {
-      XtRun<kBits, kKind, 2>(args, item, walk, rows, tables, split);
+      XtRun<kBits, kKind, 2>(args, item, walk, rows, addresses, split);
     } else if (rows <= 4) {
-      XtRun<kBits, kKind, 4>(args, item, walk, rows, tables, split);
+      XtRun<kBits, kKind, 4>(args, item, walk, rows, addresses, split);
     } else {
-      XtRun<kBits, kKind, 8>(args, item, walk, rows, tables, split);
+      XtRun<kBits, kKind, 8>(args, item, walk, rows, addresses, split);
     }
     if (args.y != nullptr) XtFinish(args, item, walk, rows);
     step += walk.count;
@@ -297,7 +341,7 @@ __global__ void __launch_bounds__(kXtWalkThreads, 1)
 
 template <uint32_t kBits, XtDecodeKind kKind>
 absl::Status EnqueueXtKind(const XtWalkArgs& args, uint32_t blocks, CudaStreamView stream) {
-  constexpr uint32_t kSharedBytes = XtTableBytes(kKind);
+  constexpr uint32_t kSharedBytes = XtSharedBytes(kKind);
   const auto kernel = XtWalkKernel<kBits, kKind>;
   HEARTH_RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
@@ -311,6 +355,9 @@ absl::Status EnqueueXtBits(const XtWalkArgs& args, XtDecodeKind kind, uint32_t b
                            CudaStreamView stream) {
   if (kind == XtDecodeKind::kSplit) {
     return EnqueueXtKind<kBits, XtDecodeKind::kSplit>(args, blocks, stream);
+  }
+  if (kind == XtDecodeKind::kLevels) {
+    return EnqueueXtKind<kBits, XtDecodeKind::kLevels>(args, blocks, stream);
   }
   HEARTH_CHECK(kind == XtDecodeKind::kHalfLevels);
   return EnqueueXtKind<kBits, XtDecodeKind::kHalfLevels>(args, blocks, stream);

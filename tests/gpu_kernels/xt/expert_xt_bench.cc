@@ -67,10 +67,11 @@ absl::Status BenchExperts(benchmark::State& state, XtBits bits) {
   const ExpertXtCase c = BenchCase(bits, items, static_cast<uint32_t>(state.range(1)));
   const auto copies =
       static_cast<uint32_t>(kBlobBytesWanted / (items * c.layout.stride_bytes()) + 1);
-  GpuLimits limits = gpu.limits;
-  if (state.range(2) != 0) limits.shared_bytes_per_block_max = 101376;
+  HEARTH_ASSIGN_OR_RETURN(ExpertXtPlan plan, PlanExpertXt(c.Desc(), gpu.limits));
+  plan.kind = static_cast<XtDecodeKind>(state.range(2));
+  plan.shared_bytes = XtSharedBytes(plan.kind);
   HEARTH_ASSIGN_OR_RETURN(const ExpertXtOnGpu run,
-                          ExpertXtOnGpu::Create(c, gpu, limits, stream, copies));
+                          ExpertXtOnGpu::Create(c, gpu, plan, stream, copies));
   HEARTH_RETURN_IF_ERROR(CheckAnswer(c, run, stream));
   double total_sec = 0;
   for (auto _ : state) {
@@ -86,25 +87,27 @@ absl::Status BenchExperts(benchmark::State& state, XtBits bits) {
   return absl::OkStatus();
 }
 
-// Arguments: experts, rows of each, whether with the tables of a card with less shared memory.
+// Arguments: experts, rows of each, XtDecodeKind.
 void ExpertsOfFlashNext(benchmark::State& state, XtBits bits) {
   const absl::Status status = BenchExperts(state, bits);
   if (!status.ok()) state.SkipWithError(std::string(status.message()).c_str());
 }
 void Cases(benchmark::internal::Benchmark* benchmark) {
-  benchmark->ArgNames({"experts", "rows", "small"})
+  benchmark->ArgNames({"experts", "rows", "kind"})
       ->UseManualTime()
       ->Iterations(20)
       ->Unit(benchmark::kMicrosecond);
-  for (const int rows : {1, 2, 4, 8}) benchmark->Args({64, rows, 0});
-  benchmark->Args({64, 1, 1})->Args({64, 4, 1})->Args({10, 1, 0})->Args({36, 1, 0});
+  for (const int kind : {0, 1, 2}) {
+    for (const int rows : {1, 2, 4, 8}) benchmark->Args({64, rows, kind});
+    benchmark->Args({10, 1, kind});
+  }
 }
 BENCHMARK_CAPTURE(ExpertsOfFlashNext, xt3, XtBits::All(3))->Apply(Cases);
 BENCHMARK_CAPTURE(ExpertsOfFlashNext, xt2, XtBits::All(2))->Apply(Cases);
 BENCHMARK_CAPTURE(ExpertsOfFlashNext, xt4, XtBits::All(4))->Apply(Cases);
 BENCHMARK_CAPTURE(ExpertsOfFlashNext, xt4_3_3, XtBits{4, 3, 3})
-    ->ArgNames({"experts", "rows", "small"})
-    ->Args({64, 1, 0})
+    ->ArgNames({"experts", "rows", "kind"})
+    ->Args({64, 1, 1})
     ->UseManualTime()
     ->Iterations(20)
     ->Unit(benchmark::kMicrosecond);

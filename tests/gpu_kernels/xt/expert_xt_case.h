@@ -172,9 +172,8 @@ class ExpertXtOnGpu {
 
   // `copies`: how often the blobs lie in memory, for benchmarks that must not meet them in a cache.
   static absl::StatusOr<ExpertXtOnGpu> Create(const ExpertXtCase& c, const GpuInfo& gpu,
-                                              const GpuLimits& limits, const UniqueStream& stream,
+                                              const ExpertXtPlan& plan, const UniqueStream& stream,
                                               uint32_t copies = 1) {
-    HEARTH_ASSIGN_OR_RETURN(const ExpertXtPlan plan, PlanExpertXt(c.Desc(), limits));
     const uint64_t stride = c.layout.stride_bytes();
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer blobs,
                             DeviceBuffer::Create(gpu.id, stride * c.blobs.size() * copies));

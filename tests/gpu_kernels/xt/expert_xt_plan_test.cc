@@ -21,8 +21,8 @@ TEST(ExpertXtPlan, FlashNextByHand) {
   const absl::StatusOr<ExpertXtPlan> plan = PlanExpertXt(DescOf(2560, 640), kHopper);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->block_count, 132u);
-  EXPECT_TRUE(plan->has_level_tables);
-  EXPECT_EQ(plan->shared_bytes, 128u << 10);
+  EXPECT_EQ(plan->kind, XtDecodeKind::kHalfLevels);
+  EXPECT_EQ(plan->shared_bytes, 192u << 10);
   EXPECT_EQ(plan->down_sum_offset_bytes, 24u * 2 * 640 * 4);
   EXPECT_EQ(plan->finished_offset_bytes, plan->down_sum_offset_bytes + 24 * 2560 * 4);
   EXPECT_EQ(plan->h_q_offset_bytes, plan->finished_offset_bytes + 10 * 160 * 4);
@@ -34,7 +34,7 @@ TEST(ExpertXtPlan, FlashNextByHand) {
 TEST(ExpertXtPlan, SmallerSharedMemoryHasSmallerTables) {
   const absl::StatusOr<ExpertXtPlan> plan = PlanExpertXt(DescOf(256, 64), kAda);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_FALSE(plan->has_level_tables);
+  EXPECT_EQ(plan->kind, XtDecodeKind::kSplit);
   EXPECT_EQ(plan->shared_bytes, 64u << 10);
 }
 

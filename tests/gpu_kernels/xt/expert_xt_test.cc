@@ -17,7 +17,9 @@ class ExpertXt : public OnGpu {
  protected:
   // Launches twice: the same bits again. `limits`: of the card that the plan is for.
   void RunOnGpu(const ExpertXtCase& c, const GpuLimits& limits, ExpertXtAnswer* answer) {
-    const absl::StatusOr<ExpertXtOnGpu> run = ExpertXtOnGpu::Create(c, gpu(), limits, stream());
+    const absl::StatusOr<ExpertXtPlan> plan = PlanExpertXt(c.Desc(), limits);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const absl::StatusOr<ExpertXtOnGpu> run = ExpertXtOnGpu::Create(c, gpu(), *plan, stream());
     ASSERT_TRUE(run.ok()) << run.status();
     ExpertXtAnswer first(c);
     absl::Status status = run->Launch(stream());
@@ -128,7 +130,9 @@ TEST_F(ExpertXt, TheListIsReadFromDeviceMemory) {
   // No items, some of them, more than there is room for.
   Prng prng(702);
   const ExpertXtCase c = CaseOf(&prng, {256, 64}, XtBits::All(3), 4, 6);
-  const absl::StatusOr<ExpertXtOnGpu> run = ExpertXtOnGpu::Create(c, gpu(), gpu().limits, stream());
+  const absl::StatusOr<ExpertXtPlan> plan = PlanExpertXt(c.Desc(), gpu().limits);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const absl::StatusOr<ExpertXtOnGpu> run = ExpertXtOnGpu::Create(c, gpu(), *plan, stream());
   ASSERT_TRUE(run.ok()) << run.status();
   for (const uint32_t count : {0u, 1u, 4u, 6u}) {
     absl::Status status = run->SetItemCount(count, stream());
