@@ -15,7 +15,7 @@ struct ListCounts {
 struct CardState {
   uint32_t sequence = 0;  // of the window under way
   uint32_t failed = 0;    // 1: a wait of the window has failed or the host gave it up
-  uint32_t flags = 0;     // of the header of the layer's hits
+  uint32_t flags = 0;     // what follows the layer's hits, as in the header of a list
   uint32_t unused = 0;
   ListCounts hits;
   ListCounts late;
@@ -28,10 +28,11 @@ struct CardLayout {  // CardState at 0; sections at multiples of 128
   uint64_t late_items_offset_bytes = 0;
   uint64_t late_entries_offset_bytes = 0;
   uint64_t on_card_offset_bytes = 0;
+  uint64_t table_offset_bytes = 0;  // (layer_count, expert_count) addresses
   uint64_t bytes = 0;
 };
 
-constexpr CardLayout LayOutCard(uint32_t entries_max) {
+constexpr CardLayout LayOutCard(uint32_t entries_max, uint32_t table_count) {
   const auto round_up = [](uint64_t bytes) { return (bytes + 127) / 128 * 128; };
   const uint64_t items_bytes = round_up(uint64_t{entries_max} * sizeof(ExpertFfnItem));
   const uint64_t entries_bytes = round_up(uint64_t{entries_max} * sizeof(ExpertFfnEntry));
@@ -41,7 +42,8 @@ constexpr CardLayout LayOutCard(uint32_t entries_max) {
   l.late_items_offset_bytes = l.hit_entries_offset_bytes + entries_bytes;
   l.late_entries_offset_bytes = l.late_items_offset_bytes + items_bytes;
   l.on_card_offset_bytes = l.late_entries_offset_bytes + entries_bytes;
-  l.bytes = l.on_card_offset_bytes + round_up(entries_max);
+  l.table_offset_bytes = l.on_card_offset_bytes + round_up(entries_max);
+  l.bytes = l.table_offset_bytes + round_up(uint64_t{table_count} * sizeof(uint64_t));
   return l;
 }
 

@@ -76,6 +76,9 @@ ExchangeHost::ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> me
       clock_(clock),
       sequence_(sequence),
       experts_(layout.entries_max()) {
+  next_table_.resize(layout.table_count());
+  changed_.resize(layout.table_count());
+  change_index_.reserve(kTableChangesMax);
   HEARTH_CHECK(memory.size() >= layout.bytes);
   HEARTH_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % 128 == 0);
 }
@@ -93,8 +96,46 @@ uint32_t ExchangeHost::BeginWindow() {
   const uint64_t offset_bytes = layout_.StampsOffsetBytes(sequence_, 0);
   std::memset(memory_.data() + offset_bytes, 0,
               uint64_t{layout_.shape.layer_count} * kExchangeStamps * sizeof(uint64_t));
-  Post(Words(layout_.window_offset_bytes, 1)[0], sequence_, 0);
+  Post(Words(layout_.window_offset_bytes, 1)[0], sequence_, ChangeTable());
   return sequence_;
+}
+
+// Makes what was set true; returns how many entries change.
+uint32_t ExchangeHost::ChangeTable() {
+  const std::span<uint64_t> table = Words(layout_.table_offset_bytes, layout_.table_count());
+  const uint32_t count = change_count_;
+  if (count > kTableChangesMax) {
+    std::ranges::copy(next_table_, table.begin());
+    std::ranges::fill(changed_, uint8_t{0});
+  } else {
+    auto* changes = reinterpret_cast<TableChange*>(memory_.data() + layout_.changes_offset_bytes);
+    for (const uint32_t index : change_index_) {
+      table[index] = next_table_[index];
+      changed_[index] = 0;
+      *changes++ = {.address = next_table_[index], .index = index};
+    }
+  }
+  change_index_.clear();
+  change_count_ = 0;
+  return count;
+}
+
+void ExchangeHost::SetResident(LayerId layer, ExpertId expert, const std::byte* address) {
+  const ExchangeShape& shape = layout_.shape;
+  HEARTH_CHECK(layer.value < shape.layer_count && expert.value < shape.expert_count);
+  HEARTH_CHECK(reinterpret_cast<uintptr_t>(address) % 64 == 0);
+  const uint32_t index = layer.value * shape.expert_count + expert.value;
+  next_table_[index] = reinterpret_cast<uintptr_t>(address);
+  if (changed_[index] != 0) return;
+  changed_[index] = 1;
+  if (change_count_++ < kTableChangesMax) change_index_.push_back(index);
+}
+
+bool ExchangeHost::resident(LayerId layer, ExpertId expert) const {
+  HEARTH_CHECK(layer.value < layout_.shape.layer_count &&
+               expert.value < layout_.shape.expert_count);
+  return Words(layout_.table_offset_bytes,
+               layout_.table_count())[layer.value * layout_.shape.expert_count + expert.value] != 0;
 }
 
 absl::Status ExchangeHost::AwaitWords(std::span<uint64_t> words, LayerId layer, const char* what,

@@ -2,9 +2,11 @@
 // what it waits for. Knows nothing of CUDA: the memory may be any, and a thread may play the card.
 //
 // Order of calls for one window; L stands for its layers in the order in which the card takes them:
-//   BeginWindow, then the launch of the window's work on the card; for each L: AwaitRoutes, then
-//   PostHits, AwaitRows, PostLate (exactly if hits said it follows), output, PostOutputs (exactly
-//   if hits said so) in any order that suits.
+//   SetResident as needed, BeginWindow, then the launch of the window's work on the card; for each
+//   L: AwaitRoutes, then PostHits, AwaitRows, PostLate (exactly if hits said it follows), output,
+//   PostOutputs (exactly if hits said so) in any order that suits. Where the card finds the hits:
+//   no PostHits, but PostLate (if the card's work has such a stage) and PostOutputs exactly if an
+//   entry's expert is not resident(), even when there is nothing to tell.
 // After an error of any wait: Abort(), and the card runs to the end of the window without waiting.
 //
 // Memory order. Everything is posted by release stores of whole words and read by acquire loads, so
@@ -66,6 +68,13 @@ class ExchangeHost {
   uint32_t BeginWindow();
   uint32_t sequence() const { return sequence_; }
 
+  // What the card's table says from the next window on; `address` of the expert in VRAM, a multiple
+  // of 64, or null: not there. While a window is under way, the memory of every expert that is
+  // resident() stays as it is, also of those that were taken out for the next. Needs expert_count.
+  void SetResident(LayerId layer, ExpertId expert, const std::byte* address);
+  // What it says in this window.
+  bool resident(LayerId layer, ExpertId expert) const;
+
   // The experts that the card chose: (rows, ranks), valid until the next call. DeadlineExceeded
   // when the card has not published them at `deadline_ns` of the clock; its own error when a wait
   // of its own has failed. Names the layer and what was awaited.
@@ -99,6 +108,7 @@ class ExchangeHost {
   std::span<uint64_t> Words(uint64_t offset_bytes, size_t count) const;
   absl::Status AwaitWords(std::span<uint64_t> words, LayerId layer, const char* what,
                           int64_t deadline_ns);
+  uint32_t ChangeTable();
   absl::Status PostList(LayerId layer, std::span<uint64_t> words, const ExpertList& list,
                         uint32_t flags, const char* what);
 
@@ -107,6 +117,11 @@ class ExchangeHost {
   Clock& clock_;
   uint32_t sequence_;
   std::vector<uint32_t> experts_;
+  // The card's table in the next window, and what changes: the first kTableChangesMax of it.
+  std::vector<uint64_t> next_table_;
+  std::vector<uint8_t> changed_;  // by index into the table
+  std::vector<uint32_t> change_index_;
+  uint32_t change_count_ = 0;
 };
 
 }  // namespace hearth

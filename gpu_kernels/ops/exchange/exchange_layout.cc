@@ -35,6 +35,10 @@ absl::Status CheckShape(const ExchangeShape& s) {
         absl::StrCat("exchange of ", s.rows_max, " rows with ", s.ranks, " ranks: 1 to ",
                      kExchangeRowsMax, " rows, at most ", kExchangeEntriesMax, " entries"));
   }
+  if (s.expert_count > kExchangeExpertsMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "exchange of ", s.expert_count, " experts in a layer: at most ", kExchangeExpertsMax));
+  }
   if (s.hidden < 32 || s.hidden % 32 != 0 || s.hidden > (1u << 16)) {
     return absl::InvalidArgumentError(
         absl::StrCat("exchange of rows of ", s.hidden, " values: a multiple of 32, at most 65536"));
@@ -84,6 +88,10 @@ absl::StatusOr<ExchangeLayout> LayOutExchange(const ExchangeShape& shape) {
   layout.error_offset_bytes = sections.Take(8);
   layout.layers_offset_bytes = sections.Take(shape.layer_count * layout.layer_stride_bytes);
   layout.sets_offset_bytes = sections.Take(2 * layout.set_stride_bytes);
+  const uint64_t table_count = layout.table_count();
+  layout.changes_offset_bytes =
+      sections.Take(table_count == 0 ? 0 : kTableChangesMax * sizeof(TableChange));
+  layout.table_offset_bytes = sections.Take(table_count * sizeof(uint64_t));
   layout.stamps_offset_bytes =
       sections.Take(uint64_t{kStampWindows} * shape.layer_count * kExchangeStamps * 8);
   layout.bytes = sections.bytes();

@@ -9,14 +9,20 @@
 // Long things (the rows u, outputs of experts) are plain data; a word follows them that is written
 // with release and read with acquire semantics, system-wide.
 //
+// Who finds the hits (experts in VRAM) of a layer: the host, in a list that the card waits for; or,
+// with expert_count != 0, the card itself, which then keeps a table of the experts in its slots and
+// waits for nothing. The host changes the table between windows only, so that both know it.
+//
 // One layer, in order of time; arrows show who writes:
 //   card -> host  routes   a word for each (row, rank): the expert
 //   card -> host  rows     u quantised, rotated and in fp32, route weights; then a word for each
 //                          block of threads that copied a share of it
-//   host -> card  hits     a list of items (experts in VRAM) and entries (their rows)
-//   host -> card  late     a second list, of experts whose upload has ended; only if hits said so
-//   host -> card  outputs  a word: the other entries' outputs are in host memory; only if hits said
-//                          so
+//   host -> card  hits     a list of items (experts in VRAM) and entries (their rows); not if the
+//                          card finds them itself
+//   host -> card  late     a second list, of experts whose upload has ended; only if hits said so,
+//                          or if the card found an entry that is no hit
+//   host -> card  outputs  a word: the other entries' outputs are in host memory; under the same
+//                          condition
 // Rows and outputs lie in two sets, by the layer's parity: a layer's routes come after the layer
 // before it was combined, so two layers never need one set at the same time.
 #pragma once
@@ -32,9 +38,11 @@ namespace hearth {
 inline constexpr uint32_t kExchangeRowsMax = 16;
 inline constexpr uint32_t kExchangeEntriesMax = 512;  // rows * ranks: what an item's word can name
 inline constexpr uint32_t kExchangeLayersMax = 256;
-inline constexpr uint32_t kPublishBlocks = 8;   // blocks of threads that copy rows to the host
-inline constexpr uint32_t kExchangeStamps = 8;  // of one layer, see ExchangeStamp
-inline constexpr uint32_t kStampWindows = 4;    // windows whose stamps are kept
+inline constexpr uint32_t kExchangeExpertsMax = 4096;  // of a layer
+inline constexpr uint32_t kPublishBlocks = 8;       // blocks of threads that copy rows to the host
+inline constexpr uint32_t kExchangeStamps = 8;      // of one layer, see ExchangeStamp
+inline constexpr uint32_t kStampWindows = 4;        // windows whose stamps are kept
+inline constexpr uint32_t kTableChangesMax = 1024;  // at the begin of one window; more: all of it
 
 // Which forms of u are published for the CPU's experts.
 struct ExchangeForms {
@@ -49,7 +57,16 @@ struct ExchangeShape {
   uint32_t ranks = 0;        // rows_max * ranks <= kExchangeEntriesMax
   uint32_t hidden = 0;       // a multiple of 32
   ExchangeForms forms;
+  uint32_t expert_count = 0;  // of each layer, for the card's table; 0: the host finds the hits
 };
+
+// One entry of the card's table. `index`: layer * expert_count + expert.
+struct TableChange {
+  uint64_t address = 0;  // of the expert in VRAM, 0: not there
+  uint32_t index = 0;
+  uint32_t unused = 0;
+};
+static_assert(sizeof(TableChange) == 16);
 
 // Points of a layer's time on the card, ns of its global timer.
 enum class ExchangeStamp : uint8_t {
@@ -69,7 +86,8 @@ enum class ExchangeStage : uint8_t { kNone, kHits, kLate, kOutputs };
 // Offsets in bytes from the start of the memory. Sections begin at multiples of 128.
 struct ExchangeLayout {
   ExchangeShape shape;
-  // Once: host writes the sequence number of the window, card the first wait that failed.
+  // Once: host writes the window's word (payload: number of changes to the table), card the first
+  // wait that failed.
   uint64_t window_offset_bytes = 0;
   uint64_t error_offset_bytes = 0;
   // For each layer at layers + layer * layer_stride:
@@ -93,11 +111,15 @@ struct ExchangeLayout {
   uint64_t rotated_sum_offset_bytes = 0;
   uint64_t x_offset_bytes = 0;       // (rows_max, hidden) fp32
   uint64_t output_offset_bytes = 0;  // (rows_max * ranks, hidden) fp32, unweighted
+  // TableChange (kTableChangesMax), then all the table's addresses, (layer_count, expert_count)
+  uint64_t changes_offset_bytes = 0;
+  uint64_t table_offset_bytes = 0;
   // (kStampWindows, layer_count, kExchangeStamps) uint64
   uint64_t stamps_offset_bytes = 0;
   uint64_t bytes = 0;  // of it all
 
   uint32_t entries_max() const { return shape.rows_max * shape.ranks; }
+  uint32_t table_count() const { return shape.layer_count * shape.expert_count; }
   uint64_t LayerOffsetBytes(uint32_t layer) const {
     return layers_offset_bytes + layer * layer_stride_bytes;
   }

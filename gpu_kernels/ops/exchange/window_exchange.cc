@@ -1,4 +1,4 @@
-// Memory of the exchange; the kernels are in window_exchange.cu.
+// Memory of the exchange; the kernels are in await.cu and publish.cu.
 #include "gpu_kernels/ops/exchange/window_exchange.h"
 
 #include <utility>
@@ -14,7 +14,7 @@ absl::StatusOr<std::unique_ptr<WindowExchange>> WindowExchange::Create(GpuId gpu
                                                                        Clock& clock) {
   HEARTH_ASSIGN_OR_RETURN(const ExchangeLayout layout, LayOutExchange(shape));
   HEARTH_ASSIGN_OR_RETURN(PinnedBuffer mapped, PinnedBuffer::Create(gpu, layout.bytes));
-  const CardLayout card = LayOutCard(layout.entries_max());
+  const CardLayout card = LayOutCard(layout.entries_max(), layout.table_count());
   HEARTH_ASSIGN_OR_RETURN(DeviceBuffer memory, DeviceBuffer::Create(gpu, card.bytes));
   HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu));
   HEARTH_RETURN_IF_ERROR(FillBytes(memory, std::byte{0}, stream.view()));
@@ -41,23 +41,29 @@ CardList WindowExchange::ListAt(uint64_t items_offset_bytes, uint64_t entries_of
 }
 
 CardList WindowExchange::hits() const {
-  const CardLayout card = LayOutCard(layout().entries_max());
+  const CardLayout card = LayOutCard(layout().entries_max(), layout().table_count());
   return ListAt(card.hit_items_offset_bytes, card.hit_entries_offset_bytes, &state()->hits);
 }
 
 CardList WindowExchange::late() const {
-  const CardLayout card = LayOutCard(layout().entries_max());
+  const CardLayout card = LayOutCard(layout().entries_max(), layout().table_count());
   return ListAt(card.late_items_offset_bytes, card.late_entries_offset_bytes, &state()->late);
 }
 
+uint64_t* WindowExchange::table() const {
+  const CardLayout card = LayOutCard(layout().entries_max(), layout().table_count());
+  return reinterpret_cast<uint64_t*>(card_.data() + card.table_offset_bytes);
+}
+
 uint8_t* WindowExchange::on_card() const {
-  return reinterpret_cast<uint8_t*>(card_.data() +
-                                    LayOutCard(layout().entries_max()).on_card_offset_bytes);
+  return reinterpret_cast<uint8_t*>(
+      card_.data() +
+      LayOutCard(layout().entries_max(), layout().table_count()).on_card_offset_bytes);
 }
 
 const float* WindowExchange::host_output(LayerId layer) const {
-  return reinterpret_cast<const float*>(mapped_.device_data() + layout().SetOffsetBytes(layer.value) +
-                                        layout().output_offset_bytes);
+  return reinterpret_cast<const float*>(
+      mapped_.device_data() + layout().SetOffsetBytes(layer.value) + layout().output_offset_bytes);
 }
 
 }  // namespace hearth

@@ -56,7 +56,7 @@ class WindowExchange {
   CardList late() const;
   // (rows_max * ranks) bytes, by entry row * ranks + rank: 1 when a list of the layer holds it, so
   // that its output is in the card's memory; 0: it comes from host_output(). Complete after
-  // LaunchTakeLate.
+  // LaunchTakeLate or, in a window without late lists, after the hits.
   uint8_t* on_card() const;
   // (rows_max * ranks, hidden) in host memory, as kernels address it: for the combine, after
   // LaunchAwaitOutputs.
@@ -66,6 +66,7 @@ class WindowExchange {
   // state on the card.
   std::byte* mapped() const { return mapped_.device_data(); }
   CardState* state() const;
+  uint64_t* table() const;  // (layer_count, expert_count) on the card
 
   uint64_t host_bytes() const { return mapped_.bytes(); }
   uint64_t device_bytes() const { return card_.bytes(); }
@@ -93,12 +94,24 @@ struct PublishArgs {
 };
 
 // Each enqueues one kernel on `stream` and returns; all can be recorded into a graph, and address
-// only what `exchange` owns and the args name. Once at the front of a window: learns its number.
+// only what `exchange` owns and the args name. Once at the front of a window: learns its number and
+// what changes in the table.
 absl::Status LaunchBeginWindow(const WindowExchange& exchange, CudaStreamView stream);
-// Routes and rows to the host.
+
+// Routes to the host, `expert` (rows, ranks). With expert_count != 0 also finds the hits: hits() is
+// complete then, an item for each resident expert and kExpertRowsMax of its rows, and every other
+// entry is awaited from the host.
+absl::Status LaunchPublishRoutes(const WindowExchange& exchange, LayerId layer,
+                                 const uint32_t* expert, uint32_t rows, CudaStreamView stream);
+// Rows to the host. Ends when they have arrived, which takes several microseconds while uploads
+// keep the link busy: best on a stream of its own that is joined before LaunchAwaitOutputs.
+absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
+                               const PublishArgs& args, CudaStreamView stream);
+// Both in one kernel.
 absl::Status LaunchPublish(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,
                            CudaStreamView stream);
-// Waits for the list and puts it into the card's memory. `rows`: of the window.
+// Waits for the list and puts it into the card's memory. `rows`: of the window. Only where the host
+// finds the hits.
 absl::Status LaunchTakeHits(const WindowExchange& exchange, LayerId layer, uint32_t rows,
                             CudaStreamView stream);
 // The same for the second list; an empty one, without a look at the host, when none follows.

@@ -279,6 +279,51 @@ TEST_F(ExchangeHostTest, RefusesListsThatBreakABound) {
       host.PostLate(LayerId(1), {.items = items, .entries = std::span(many).first(1)}).ok());
 }
 
+// What the words of a window make of a table on the card.
+void ApplyChanges(const ExchangeLayout& layout, std::span<const std::byte> memory,
+                  std::vector<uint64_t>* table) {
+  uint64_t window = 0;
+  std::memcpy(&window, memory.data() + layout.window_offset_bytes, sizeof(window));
+  if (PayloadOf(window) > kTableChangesMax) {
+    std::memcpy(table->data(), memory.data() + layout.table_offset_bytes, table->size() * 8);
+    return;
+  }
+  for (uint32_t i = 0; i < PayloadOf(window); ++i) {
+    TableChange change;
+    std::memcpy(&change, memory.data() + layout.changes_offset_bytes + i * sizeof(change),
+                sizeof(change));
+    (*table)[change.index] = change.address;
+  }
+}
+
+TEST(ExchangeTable, ChangesWithTheNextWindow) {
+  ExchangeShape shape = PlayShape();
+  shape.expert_count = 300;
+  const ExchangeLayout layout = *LayOutExchange(shape);
+  const Memory memory(layout);
+  SteadyClock clock;
+  ExchangeHost host(layout, memory.span(), clock);
+  std::vector<uint64_t> card(layout.table_count()), expected(layout.table_count());
+  Prng prng(9);
+  for (uint32_t window = 0; window < 40; ++window) {
+    std::vector<uint64_t> next = expected;
+    const uint32_t change_count = window % 5 == 0 ? 3000 : window % 3 * 50;
+    for (uint32_t i = 0; i < change_count; ++i) {
+      const auto index = static_cast<uint32_t>(prng.Below(next.size()));
+      next[index] = prng.Below(3) * 64;
+      host.SetResident(LayerId(index / 300), ExpertId(index % 300),
+                       reinterpret_cast<const std::byte*>(next[index]));
+    }
+    for (uint32_t i = 0; i < expected.size(); ++i) {
+      ASSERT_EQ(host.resident(LayerId(i / 300), ExpertId(i % 300)), expected[i] != 0) << window;
+    }
+    host.BeginWindow();
+    expected = next;
+    ApplyChanges(layout, memory.span(), &card);
+    ASSERT_EQ(card, expected) << window;
+  }
+}
+
 TEST_F(ExchangeHostTest, AbortAnswersWhateverTheCardWaitsFor) {
   ExchangeHost host(layout_, memory_.span(), clock_);
   CardTwin twin(layout_, memory_.span());

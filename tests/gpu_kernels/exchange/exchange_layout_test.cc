@@ -81,13 +81,14 @@ TEST(ExchangeLayout, SectionsAreDisjoint) {
 
 TEST(ExchangeLayout, CardSectionsAreDisjoint) {
   for (const uint32_t entries : {1u, 90u, 160u, 512u}) {
-    const CardLayout l = LayOutCard(entries);
+    const CardLayout l = LayOutCard(entries, 100);
     ExpectDisjoint({{0, sizeof(CardState)},
                     {l.hit_items_offset_bytes, entries * sizeof(ExpertFfnItem)},
                     {l.hit_entries_offset_bytes, entries * sizeof(ExpertFfnEntry)},
                     {l.late_items_offset_bytes, entries * sizeof(ExpertFfnItem)},
                     {l.late_entries_offset_bytes, entries * sizeof(ExpertFfnEntry)},
-                    {l.on_card_offset_bytes, entries}},
+                    {l.on_card_offset_bytes, entries},
+                    {l.table_offset_bytes, 800}},
                    l.bytes);
   }
 }

@@ -22,10 +22,51 @@ struct PlayDraw {
   std::vector<ExpertFfnEntry> hit_entries, late_entries;
   std::vector<uint32_t> cpu_entries;
 
-  void Draw(Prng* prng, uint32_t rows, uint32_t ranks) {
+  void Clear() {
     for (auto* items : {&hit_items, &late_items}) items->clear();
     for (auto* entries : {&hit_entries, &late_entries}) entries->clear();
     cpu_entries.clear();
+  }
+
+  // The card finds the hits: `address` of each expert, 0 for those that it does not have.
+  void DrawFromTable(Prng* prng, std::span<const uint32_t> experts, uint32_t ranks,
+                     std::span<const uint64_t> address) {
+    Clear();
+    const uint64_t late_share = prng->Below(3);  // of 2
+    std::vector<uint32_t> item_of(address.size(), UINT32_MAX);
+    std::vector<std::vector<ExpertFfnEntry>> rows_of_item;
+    for (uint32_t e = 0; e < experts.size(); ++e) {
+      const ExpertFfnEntry entry = {.x_row = e / ranks, .y_row = e};
+      const uint32_t expert = experts[e];
+      if (address[expert] == 0) {
+        if (prng->Below(2) < late_share) {
+          late_entries.push_back(entry);
+        } else {
+          cpu_entries.push_back(e);
+        }
+        continue;
+      }
+      uint32_t& item = item_of[expert];
+      if (item == UINT32_MAX || rows_of_item[item].size() == kExpertRowsMax) {
+        item = static_cast<uint32_t>(rows_of_item.size());
+        rows_of_item.emplace_back();
+        hit_items.push_back({.blob = reinterpret_cast<const std::byte*>(address[expert]),
+                             .entry_begin = 0,
+                             .entry_count = 0});
+      }
+      rows_of_item[item].push_back(entry);
+    }
+    for (size_t i = 0; i < hit_items.size(); ++i) {
+      hit_items[i].entry_begin = static_cast<uint32_t>(hit_entries.size());
+      hit_items[i].entry_count = static_cast<uint32_t>(rows_of_item[i].size());
+      hit_entries.insert(hit_entries.end(), rows_of_item[i].begin(), rows_of_item[i].end());
+    }
+    Group(prng, static_cast<uint32_t>(late_entries.size()), &late_items);
+  }
+
+  // The host finds them: any entry may be one.
+  void Draw(Prng* prng, uint32_t rows, uint32_t ranks) {
+    Clear();
     const uint64_t hit_share = prng->Below(5), late_share = prng->Below(3);  // of 4 and of 2
     for (uint32_t e = 0; e < rows * ranks; ++e) {
       const ExpertFfnEntry entry = {.x_row = e / ranks, .y_row = e};
@@ -59,6 +100,20 @@ class PlayHost {
   // `check_rows`: looks at every word of the rows, not only at a few.
   PlayHost(ExchangeHost& host, Clock& clock, uint64_t seed, bool check_rows)
       : host_(host), clock_(clock), prng_(seed), check_rows_(check_rows) {}
+
+  // Before BeginWindow: takes experts into the card's table and out of it, so that about `share` of
+  // 4 are in it; `count` of them are looked at.
+  void ChangeTable(uint32_t count, uint32_t share) {
+    const ExchangeShape& shape = host_.layout().shape;
+    table_.resize(host_.layout().table_count());
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto index = static_cast<uint32_t>(prng_.Below(table_.size()));
+      const bool in = prng_.Below(4) < share;
+      table_[index] = in ? (1 + prng_.Below(1u << 30)) * 64 : 0;
+      host_.SetResident(LayerId(index / shape.expert_count), ExpertId(index % shape.expert_count),
+                        reinterpret_cast<const std::byte*>(table_[index]));
+    }
+  }
 
   // The host's part of a window that the card has been told to begin.
   absl::Status PlayWindow(uint32_t rows) {
@@ -176,6 +231,7 @@ class PlayHost {
   Prng prng_;
   bool check_rows_;
   PlayDraw draw_;
+  std::vector<uint64_t> table_;  // what the card's is to be in this window
 };
 
 }  // namespace hearth

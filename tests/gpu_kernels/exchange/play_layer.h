@@ -50,8 +50,9 @@ HEARTH_BOTH_SIDES constexpr uint32_t PlayWord(uint64_t digest, PlayPart part, ui
   return static_cast<uint32_t>(
       PlayMix(digest ^ PlayMix(static_cast<uint64_t>(part) << 32 | index)));
 }
+inline constexpr uint32_t kPlayExperts = 40;  // few, so that rows often share one
 HEARTH_BOTH_SIDES constexpr uint32_t PlayExpert(uint64_t digest, uint32_t index) {
-  return PlayWord(digest, PlayPart::kExpert, index) % 512;
+  return PlayWord(digest, PlayPart::kExpert, index) % kPlayExperts;
 }
 
 // Device addresses of what a layer publishes, all forms, and of the sum so far.

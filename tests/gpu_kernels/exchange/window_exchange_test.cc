@@ -80,6 +80,14 @@ class WindowExchangeOnGpu : public OnGpu {
     absl::StatusOr<Published> published = Published::Create(gpu().id, shape, rows);
     ASSERT_TRUE(published.ok()) << published.status();
     published_.emplace(std::move(*published));
+    absl::StatusOr<UniqueStream> beside = UniqueStream::Create(gpu().id);
+    ASSERT_TRUE(beside.ok()) << beside.status();
+    beside_.emplace(std::move(*beside));
+    for (std::optional<UniqueEvent>* event : {&routed_, &published_rows_}) {
+      absl::StatusOr<UniqueEvent> made = UniqueEvent::Create(gpu().id, EventKind::kUntimed);
+      ASSERT_TRUE(made.ok()) << made.status();
+      event->emplace(std::move(*made));
+    }
     absl::StatusOr<UniqueGraph> graph = UniqueGraph::Capture(
         stream().view(), [&](CudaStreamView on) { return EnqueueWindow(rows, on); });
     ASSERT_TRUE(graph.ok()) << graph.status();
@@ -93,18 +101,37 @@ class WindowExchangeOnGpu : public OnGpu {
     HEARTH_RETURN_IF_ERROR(LaunchPlayStart(*exchange_, buffers, on));
     for (uint32_t i = 0; i < exchange_->layout().shape.layer_count; ++i) {
       const LayerId layer(i);
-      HEARTH_RETURN_IF_ERROR(LaunchPublish(*exchange_, layer, buffers.args, on));
-      HEARTH_RETURN_IF_ERROR(LaunchTakeHits(*exchange_, layer, rows, on));
-      HEARTH_RETURN_IF_ERROR(LaunchTakeLate(*exchange_, layer, rows, on));
+      if (exchange_->layout().shape.expert_count == 0) {
+        HEARTH_RETURN_IF_ERROR(LaunchPublish(*exchange_, layer, buffers.args, on));
+        HEARTH_RETURN_IF_ERROR(LaunchTakeHits(*exchange_, layer, rows, on));
+        HEARTH_RETURN_IF_ERROR(LaunchTakeLate(*exchange_, layer, rows, on));
+      } else {
+        HEARTH_RETURN_IF_ERROR(EnqueueOnTwoStreams(layer, rows, on));
+      }
       HEARTH_RETURN_IF_ERROR(LaunchAwaitOutputs(*exchange_, layer, on));
       HEARTH_RETURN_IF_ERROR(LaunchPlayLayer(*exchange_, layer, buffers, on));
     }
     return absl::OkStatus();
   }
 
+  // The card finds the hits, and the rows go to the host beside what it does with them.
+  absl::Status EnqueueOnTwoStreams(LayerId layer, uint32_t rows, CudaStreamView on) {
+    const PlayBuffers buffers = published_->play();
+    HEARTH_RETURN_IF_ERROR(routed_->Record(on));
+    HEARTH_RETURN_IF_ERROR(routed_->HoldBack(beside_->view()));
+    HEARTH_RETURN_IF_ERROR(LaunchPublishRows(*exchange_, layer, buffers.args, beside_->view()));
+    HEARTH_RETURN_IF_ERROR(published_rows_->Record(beside_->view()));
+    HEARTH_RETURN_IF_ERROR(LaunchPublishRoutes(*exchange_, layer, buffers.args.expert, rows, on));
+    HEARTH_RETURN_IF_ERROR(LaunchTakeLate(*exchange_, layer, rows, on));
+    return published_rows_->HoldBack(on);
+  }
+
   void PlayWindows(uint32_t window_count, uint32_t rows, bool check_rows) {
     PlayHost player(exchange_->host(), clock_, 5, check_rows);
     for (uint32_t window = 0; window < window_count; ++window) {
+      if (exchange_->layout().shape.expert_count != 0) {
+        player.ChangeTable(window % 7 == 0 ? 3000 : window % 5 * 20, window % 6);
+      }
       exchange_->host().BeginWindow();
       ASSERT_TRUE(graph_->Launch(stream().view()).ok());
       const absl::Status status = player.PlayWindow(rows);
@@ -116,6 +143,11 @@ class WindowExchangeOnGpu : public OnGpu {
     }
   }
 
+  static ExchangeShape ShapeWithTable(uint32_t layers, uint32_t hidden) {
+    ExchangeShape shape = Shape(layers, hidden);
+    shape.expert_count = kPlayExperts;
+    return shape;
+  }
   static ExchangeShape Shape(uint32_t layers, uint32_t hidden) {
     return {.layer_count = layers,
             .rows_max = 9,
@@ -127,6 +159,9 @@ class WindowExchangeOnGpu : public OnGpu {
   SteadyClock clock_;
   std::unique_ptr<WindowExchange> exchange_;
   std::optional<Published> published_;
+  std::optional<UniqueStream> beside_;
+  std::optional<UniqueEvent> routed_;
+  std::optional<UniqueEvent> published_rows_;
   std::optional<UniqueGraph> graph_;
 };
 
@@ -148,6 +183,23 @@ TEST_F(WindowExchangeOnGpu, TakesListsOfMoreWordsThanThreads) {
   Make(shape, 16, kLongWaitNs);
   if (HasFatalFailure()) return;
   PlayWindows(50, 16, true);
+}
+
+TEST_F(WindowExchangeOnGpu, FindsHitsInItsTable) {
+  for (const uint32_t rows : {1u, 4u, 9u, 16u}) {
+    ExchangeShape shape = ShapeWithTable(48, 256);
+    shape.rows_max = 16;
+    Make(shape, rows, kLongWaitNs);
+    if (HasFatalFailure()) return;
+    PlayWindows(60, rows, true);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(WindowExchangeOnGpu, TenThousandWindowsWithATable) {
+  Make(ShapeWithTable(48, 256), 4, kLongWaitNs);
+  if (HasFatalFailure()) return;
+  PlayWindows(10000, 4, false);
 }
 
 TEST_F(WindowExchangeOnGpu, TenThousandWindowsWithoutALostWord) {
@@ -241,6 +293,7 @@ TEST_F(WindowExchangeOnGpu, RefusesLayersAndRowsThatItDoesNotHave) {
   EXPECT_EQ(layer.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(layer.message().find("layer 2"), std::string::npos) << layer;
   EXPECT_FALSE(LaunchTakeLate(*exchange_, LayerId(0), 10, on).ok());
+  EXPECT_FALSE(LaunchPublishRoutes(*exchange_, LayerId(0), nullptr, 4, on).ok());
   PublishArgs args = published_->play().args;
   args.x = nullptr;
   EXPECT_NE(LaunchPublish(*exchange_, LayerId(0), args, on).message().find("missing"),

@@ -1,0 +1,93 @@
+// The hits of a layer, found on the card in its own table: entries of one expert, wherever they
+// stand, become items of at most kExpertRowsMax rows, in the order of their first entries.
+#pragma once
+
+#include "gpu_kernels/ops/exchange/layer_words.cuh"
+
+namespace hearth {
+
+// Where the hits of a layer are found.
+struct HitSearch {
+  const uint64_t* table;  // of the layer; null: the host finds them
+  uint32_t ranks;
+  ListTarget target;
+};
+
+// What the threads of a block know of each other's entries.
+struct HitScratch {
+  uint16_t expert[kExchangeEntriesMax];
+  uint16_t begin[kExchangeEntriesMax];  // first entry of the item that this entry leads
+  uint32_t warp_total[kExchangeEntriesMax / 32];
+};
+
+// Where an entry stands among those of its expert, in order.
+struct SameExpert {
+  uint32_t before = 0;  // entries before it
+  uint32_t count = 0;   // of all
+  uint32_t leader = 0;  // the entry that begins its item, of at most kExpertRowsMax
+};
+__device__ inline SameExpert FindSameExpert(const uint16_t* expert, uint32_t entry,
+                                            uint32_t entry_count) {
+  SameExpert same;
+  for (uint32_t i = 0; i < entry_count; ++i) {
+    if (expert[i] != expert[entry]) continue;
+    if (i < entry) ++same.before;
+    if (i <= entry && same.count % kExpertRowsMax == 0) same.leader = i;
+    ++same.count;
+  }
+  return same;
+}
+
+// Sum of `value` over the threads before this one, and over all in *total. All threads call.
+__device__ inline uint32_t SumBefore(uint32_t value, uint32_t* warp_total, uint32_t* total) {
+  const uint32_t lane = threadIdx.x % 32;
+  uint32_t sum = value;
+  for (uint32_t step = 1; step < 32; step *= 2) {
+    const uint32_t other = __shfl_up_sync(0xFFFFFFFFu, sum, step);
+    if (lane >= step) sum += other;
+  }
+  if (lane == 31) warp_total[threadIdx.x / 32] = sum;
+  __syncthreads();
+  uint32_t before = 0;
+  *total = 0;
+  for (uint32_t warp = 0; warp < blockDim.x / 32; ++warp) {
+    if (warp < threadIdx.x / 32) before += warp_total[warp];
+    *total += warp_total[warp];
+  }
+  return before + sum - value;
+}
+
+// One block with a thread for each entry; `id` is the expert of this thread's.
+__device__ inline void FindHits(const HitSearch& search, uint32_t id, uint32_t entry_count,
+                                HitScratch* scratch, CardState* state) {
+  const uint32_t entry = threadIdx.x;
+  const bool valid = entry < entry_count;
+  const uint64_t address = valid ? search.table[id] : 0;
+  if (valid) scratch->expert[entry] = static_cast<uint16_t>(id);
+  __syncthreads();
+  const SameExpert same =
+      valid ? FindSameExpert(scratch->expert, entry, entry_count) : SameExpert{};
+  const bool leads = address != 0 && same.leader == entry;
+  const uint32_t rows = leads ? min(same.count - same.before, kExpertRowsMax) : 0;
+  uint32_t total;  // items in the upper half, entries in the lower
+  const uint32_t before = SumBefore(leads ? 1u << 16 | rows : 0, scratch->warp_total, &total);
+  if (leads) {
+    scratch->begin[entry] = static_cast<uint16_t>(before);
+    search.target.items[before >> 16] = {.blob = reinterpret_cast<const std::byte*>(address),
+                                         .entry_begin = before & 0xFFFFu,
+                                         .entry_count = rows};
+  }
+  __syncthreads();
+  if (valid) {
+    search.target.on_card[entry] = address != 0 ? 1 : 0;
+    if (address != 0) {
+      search.target.entries[scratch->begin[same.leader] + same.before % kExpertRowsMax] = {
+          .x_row = entry / search.ranks, .y_row = entry};
+    }
+  }
+  if (entry != 0) return;
+  *search.target.counts = {.items = total >> 16, .entries = total & 0xFFFFu};
+  state->flags = (total & 0xFFFFu) == entry_count ? 0 : kListLateFollows | kListOutputsFollow;
+}
+
+}  // namespace hearth

@@ -1,0 +1,174 @@
+// What the card tells the host of a layer: routes, with which it also finds its hits, and rows.
+#include <algorithm>
+
+#include "gpu_kernels/device/launch.cuh"
+#include "gpu_kernels/ops/exchange/find_hits.cuh"
+#include "gpu_kernels/ops/exchange/layer_words.cuh"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+constexpr uint32_t kPublishThreads = 256;
+constexpr uint32_t kPublishPartsMax = 8;  // arrays that may be published
+
+struct PublishPart {
+  const std::byte* from;  // card, 16-byte aligned as the other
+  std::byte* to;          // host
+  uint32_t bytes;         // a multiple of 4
+};
+struct PublishParts {
+  PublishPart part[kPublishPartsMax];
+  uint32_t count;
+};
+
+__device__ void CopyShare(const PublishPart& part, uint32_t thread, uint32_t thread_count) {
+  const uint32_t quads = part.bytes / 16;
+  for (uint32_t i = thread; i < quads; i += thread_count) {
+    reinterpret_cast<uint4*>(part.to)[i] = reinterpret_cast<const uint4*>(part.from)[i];
+  }
+  for (uint32_t i = quads * 4 + thread; i < part.bytes / 4; i += thread_count) {
+    reinterpret_cast<uint32_t*>(part.to)[i] = reinterpret_cast<const uint32_t*>(part.from)[i];
+  }
+}
+
+// Threads: at least one for each entry.
+__device__ void PublishRoutes(const LayerWords& words, const uint32_t* expert, uint32_t entry_count,
+                              uint64_t* routes, const HitSearch& search) {
+  const uint32_t sequence = words.state->sequence;
+  uint32_t id = 0;
+  if (threadIdx.x < entry_count) {
+    id = expert[threadIdx.x];
+    StoreRelaxed(routes + threadIdx.x, TaggedWord(sequence, id));
+  }
+  if (threadIdx.x == 0) Stamp(words, sequence, ExchangeStamp::kPublishBegin);
+  if (search.table == nullptr) return;
+  __shared__ HitScratch scratch;
+  FindHits(search, id, entry_count, &scratch, words.state);
+  if (threadIdx.x == 0) {
+    Stamp(words, sequence, ExchangeStamp::kHitsBegin);
+    Stamp(words, sequence, ExchangeStamp::kHitsEnd);
+  }
+}
+
+__device__ void PublishRows(const LayerWords& words, uint32_t block, uint64_t* arrived,
+                            const PublishParts& parts) {
+  for (uint32_t i = 0; i < parts.count; ++i) {
+    CopyShare(parts.part[i], block * blockDim.x + threadIdx.x, kPublishBlocks * blockDim.x);
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const uint32_t sequence = words.state->sequence;
+  StoreRelease(arrived + block, TaggedWord(sequence, 0));
+  if (block == 0) Stamp(words, sequence, ExchangeStamp::kPublishEnd);
+}
+
+// The last block publishes the routes if there is one more than kPublishBlocks, or only one; the
+// others each a share of the rows.
+__global__ void __launch_bounds__(kExchangeEntriesMax)
+    PublishKernel(LayerWords words, const uint32_t* expert, uint32_t entry_count, uint64_t* routes,
+                  HitSearch search, uint64_t* arrived, const __grid_constant__ PublishParts parts) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
+  if (blockIdx.x == gridDim.x - 1 && gridDim.x != kPublishBlocks) {
+    PublishRoutes(words, expert, entry_count, routes, search);
+  } else {
+    PublishRows(words, blockIdx.x, arrived, parts);
+  }
+}
+
+// The arrays that are published, with where they go.
+PublishParts PartsOf(const WindowExchange& exchange, LayerId layer, const PublishArgs& args) {
+  const ExchangeLayout& l = exchange.layout();
+  const uint32_t hidden = l.shape.hidden;
+  const uint32_t blocks = ActivationBlocks(hidden);
+  std::byte* const set = exchange.mapped() + l.SetOffsetBytes(layer.value);
+  PublishParts parts{};
+  const auto add = [&](const void* from, uint64_t to_offset_bytes, uint32_t row_bytes) {
+    parts.part[parts.count++] = {.from = static_cast<const std::byte*>(from),
+                                 .to = set + to_offset_bytes,
+                                 .bytes = args.rows * row_bytes};
+  };
+  if (l.shape.forms.quantized) {
+    add(args.u.q, l.q_offset_bytes, blocks * 32);
+    add(args.u.scale, l.scale_offset_bytes, blocks * 4);
+    add(args.u.sum16, l.sum16_offset_bytes, blocks * 8);
+  }
+  if (l.shape.forms.rotated) {
+    add(args.u_rotated.q, l.rotated_q_offset_bytes, hidden);
+    add(args.u_rotated.scale, l.rotated_scale_offset_bytes, 4);
+    add(args.u_rotated.sum, l.rotated_sum_offset_bytes, 4);
+  }
+  if (l.shape.forms.fp32) add(args.x, l.x_offset_bytes, hidden * 4);
+  add(args.weight, l.weight_offset_bytes, l.shape.ranks * 4);
+  return parts;
+}
+
+absl::Status CheckParts(const PublishParts& parts, LayerId layer) {
+  for (uint32_t i = 0; i < parts.count; ++i) {
+    const auto address = reinterpret_cast<uintptr_t>(parts.part[i].from);
+    if (address != 0 && address % 16 == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("layer ", layer.value, ": array ", i,
+                                                   " to publish is missing or not aligned to 16 "
+                                                   "bytes"));
+  }
+  return absl::OkStatus();
+}
+
+HitSearch SearchOf(const WindowExchange& exchange, LayerId layer) {
+  const ExchangeShape& shape = exchange.layout().shape;
+  if (shape.expert_count == 0) return {};
+  const CardList list = exchange.hits();
+  return {.table = exchange.table() + uint64_t{layer.value} * shape.expert_count,
+          .ranks = shape.ranks,
+          .target = {.items = list.items,
+                     .entries = list.entries,
+                     .counts = &exchange.state()->hits,
+                     .on_card = exchange.on_card(),
+                     .on_card_count = 0}};
+}
+
+// Routes unless `expert` is null, rows unless `args` is.
+absl::Status Launch(const WindowExchange& exchange, LayerId layer, const uint32_t* expert,
+                    uint32_t rows, const PublishArgs* args, CudaStreamView stream) {
+  HEARTH_RETURN_IF_ERROR(CheckCall(exchange, layer, rows, "publication"));
+  if (expert == nullptr && args == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer ", layer.value, ": no routes to publish"));
+  }
+  PublishParts parts{};
+  if (args != nullptr) {
+    parts = PartsOf(exchange, layer, *args);
+    HEARTH_RETURN_IF_ERROR(CheckParts(parts, layer));
+  }
+  const ExchangeLayout& l = exchange.layout();
+  const uint32_t entries = rows * l.shape.ranks;
+  const uint32_t entry_threads = (entries + 31) / 32 * 32;
+  const uint32_t blocks = (args != nullptr ? kPublishBlocks : 0) + (expert != nullptr ? 1 : 0);
+  const uint32_t threads =
+      args != nullptr ? std::max(kPublishThreads, entry_threads) : entry_threads;
+  return LaunchOverlapping("publication", PublishKernel, {.blocks = blocks, .threads = threads},
+                           stream, WordsOf(exchange, layer), expert, entries,
+                           LayerWordsAt(exchange, layer, l.routes_offset_bytes),
+                           SearchOf(exchange, layer),
+                           LayerWordsAt(exchange, layer, l.arrived_offset_bytes), parts);
+}
+
+}  // namespace
+
+absl::Status LaunchPublishRoutes(const WindowExchange& exchange, LayerId layer,
+                                 const uint32_t* expert, uint32_t rows, CudaStreamView stream) {
+  return Launch(exchange, layer, expert, rows, nullptr, stream);
+}
+
+absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
+                               const PublishArgs& args, CudaStreamView stream) {
+  return Launch(exchange, layer, nullptr, args.rows, &args, stream);
+}
+
+absl::Status LaunchPublish(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,
+                           CudaStreamView stream) {
+  return Launch(exchange, layer, args.expert, args.rows, &args, stream);
+}
+
+}  // namespace hearth
