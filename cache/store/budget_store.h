@@ -66,6 +66,9 @@ class BudgetStore final : public ExpertStore {
   void Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> out_bytes) override {
     blocks_->Exchange(in, out, out_bytes);
   }
+  std::vector<StoreMemory> memory() const override {
+    return {{.bytes = memory_.data(), .keep_mapped = nullptr}};
+  }
   StoreStats stats() const override { return blocks_->stats(); }
   std::vector<std::string> notes() const override { return blocks_->notes(); }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,14 @@ class ArrivalSink {
   // Once for each index given to Fetch(), in any order, from any thread, possibly before Fetch()
   // returns. An error names path, layer and expert.
   virtual void OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) = 0;
+};
+
+// Memory in which blobs lie, for whoever wants to pin it for a card.
+struct StoreMemory {
+  std::span<const std::byte> bytes;  // begins on a 4 KiB page
+  bool writable = true;              // by this process
+  // Keeps it mapped; null: the store does, as long as it lives.
+  std::shared_ptr<const void> keep_mapped = nullptr;
 };
 
 // Running totals of a RAM tier. Bytes count blobs with their padding, as read.
@@ -109,6 +118,9 @@ class ExpertStore {
   virtual void Exchange(ExpertKey /*in*/, ExpertKey /*out*/,
                         std::span<const std::byte> /*out_bytes*/) {}
 
+  // What can be pinned; blobs may lie elsewhere, too. Empty where pinning would take more memory
+  // than the tier may have.
+  virtual std::vector<StoreMemory> memory() const { return {}; }
   virtual StoreStats stats() const { return {}; }
   // One line for each fallback or warning, with the remedy; may grow over time.
   virtual std::vector<std::string> notes() const { return {}; }

@@ -394,6 +394,12 @@ std::shared_ptr<const FileMapping> RemoteStore::arena() const {
   return links_.back().remote->arena();
 }
 
+std::vector<StoreMemory> RemoteStore::memory() const {
+  std::shared_ptr<const FileMapping> mapped = arena();
+  const std::span<const std::byte> bytes = mapped->data();
+  return {{.bytes = bytes, .writable = false, .keep_mapped = std::move(mapped)}};
+}
+
 uint64_t RemoteStore::dropped_message_count() const {
   const std::lock_guard lock(mutex_);
   return dropped_count_;

@@ -69,6 +69,8 @@ class RemoteStore final : public ExpertStore {
   void Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> out_bytes) override;
   // The daemon's, for all its engines; the last known when it does not answer.
   StoreStats stats() const override;
+  // The daemon's arena as it is mapped now; a later one is memory like any other.
+  std::vector<StoreMemory> memory() const override;
   std::vector<std::string> notes() const override;
 
   // The daemon's heat of a layer's experts, (expert_count()): what VRAM should hold first.

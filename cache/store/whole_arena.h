@@ -47,6 +47,9 @@ class WholeArena final : public ExpertStore {
   const ExpertLayout& layout(LayerId layer) const override { return layouts_[layer.value]; }
   absl::StatusOr<ExpertLease> Acquire(ExpertKey key) override;
   uint32_t NodeOf(ExpertKey key) const override { return key.expert.value % node_count_; }
+  std::vector<StoreMemory> memory() const override {
+    return {{.bytes = arena_.data(), .keep_mapped = nullptr}};
+  }
   StoreStats stats() const override { return stats_; }
   std::vector<std::string> notes() const override { return notes_; }
   uint64_t bytes() const { return arena_.data().size(); }

@@ -1,0 +1,110 @@
+// A card that computes NVFP4 and XT experts out of its slots: every call enqueues copies of a list
+// and kernels on the backend's stream, so that what follows there finds the outputs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "gpu_kernels/device/device_buffer.h"
+#include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/device/pinned_memory.h"
+#include "gpu_kernels/device/stream.h"
+#include "gpu_kernels/ops/gpu_expert_io.h"
+#include "pack/format/expert_layout.h"
+#include "runtime/base/clock.h"
+#include "runtime/experts/cuda_slots.h"
+#include "runtime/experts/expert_card.h"
+#include "runtime/experts/expert_items.h"
+
+namespace hearth {
+
+struct CudaCardOptions {
+  uint32_t rows_max = 0;  // of one pass
+  uint32_t ranks = 0;
+  uint32_t arrivals_max = 0;         // uploads of one layer
+  int64_t wait_ns = 10'000'000'000;  // for the card to pass a layer
+};
+
+class CudaCard final : public ExpertCard {
+ public:
+  struct Deps {                             // all outlive the card
+    std::span<const ExpertLayout> layouts;  // of each layer's experts; copied
+    const CudaSlots& slots;
+    const GpuInfo& gpu;
+    const GpuExpertIo& io;  // of the backend on the same card
+    Clock& clock;
+  };
+  // Takes device memory for lists and hidden rows: BufferBytes(). Unimplemented in a build without
+  // CUDA, InvalidArgument for experts that are too large for the card's kernels.
+  static absl::StatusOr<std::unique_ptr<CudaCard>> Create(const Deps& deps,
+                                                          const CudaCardOptions& options);
+  static absl::StatusOr<uint64_t> BufferBytes(std::span<const ExpertLayout> layouts,
+                                              const GpuLimits& gpu, const CudaCardOptions& options);
+  ~CudaCard() override;
+
+  std::string_view name() const override { return name_; }
+  bool Computes(LayerId layer, const ExpertRows& rows) const override;
+  absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
+                     std::span<const CardExpert> experts) override;
+  void Arrive(const CardExpert& expert) override;
+  absl::Status Finish() override;
+  absl::StatusOr<int64_t> Retire() override;
+
+ private:
+  // Where a list lies in pinned memory and, at the same offset, on the card: the number of items,
+  // the items, the entries.
+  struct ListPlace {
+    uint64_t offset_bytes = 0;
+    uint64_t bytes = 0;
+  };
+  static constexpr uint64_t kListHeadBytes = 16;
+  static uint64_t ListBytes(uint64_t items, uint64_t entries);
+  // The largest of any layer.
+  static absl::StatusOr<uint64_t> WorkspaceBytes(std::span<const ExpertLayout> layouts,
+                                                 const GpuLimits& gpu,
+                                                 const CudaCardOptions& options);
+  static std::vector<ListPlace> PlaceLists(const CudaCardOptions& options, uint64_t* bytes);
+
+  CudaCard(const Deps& deps, const CudaCardOptions& options);
+  absl::Status Allocate();
+  // With the mutex held: what is in items_ goes to the card and is computed there.
+  absl::Status Launch(uint32_t list);
+  absl::Status LaunchNvfp4(const ExpertFfnItem* items, const ExpertFfnEntry* entries);
+  absl::Status LaunchXt(const uint32_t* item_count, const ExpertFfnItem* items,
+                        const ExpertFfnEntry* entries);
+  void MarkEntries(uint32_t index);
+
+  const Deps deps_;
+  const CudaCardOptions options_;
+  const std::string name_;
+  const std::vector<ExpertLayout> layouts_;
+  std::vector<ListPlace> lists_;  // of the hits, then one for each arrival
+  std::vector<ExpertFfnItem> item_memory_;
+  std::vector<ExpertFfnEntry> entry_memory_;
+  ExpertItems items_;  // the list at hand
+  std::optional<PinnedBuffer> pinned_lists_;
+  std::optional<DeviceBuffer> card_lists_;
+  std::optional<DeviceBuffer> workspace_;
+  std::optional<UniqueEvent> begin_;
+  std::optional<UniqueEvent> end_;
+
+  // Of the layer at hand.
+  LayerId layer_;
+  const WindowPlan* plan_ = nullptr;
+  std::mutex mutex_;           // guards what follows
+  uint32_t launch_count_ = 0;  // of lists
+  uint32_t arrival_count_ = 0;
+  bool workspace_is_clean_ = false;  // as XT's kernels leave it
+  absl::Status status_;
+};
+
+}  // namespace hearth
