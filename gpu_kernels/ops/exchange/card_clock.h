@@ -1,5 +1,5 @@
 // The card's global timer on the scale of the host's clock, so that stamps of both can stand in one
-// picture.
+// picture, and the card's lane of that picture.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,34 @@
 
 namespace hearth {
 
-struct CardClock {
-  int64_t offset_ns = 0;  // host = card + offset
-  int64_t error_ns = 0;   // bound of the offset's error when it was measured: half a round trip
-  int64_t ToHostNs(uint64_t card_ns) const { return static_cast<int64_t>(card_ns) + offset_ns; }
-};
-
-// One exchange of time stamps: the host wrote before `host_after_ns` and after `host_before_ns`
-// what the card saw at `card_ns`.
+// One exchange of time stamps: the card took its own between the two of the host.
 struct ClockSample {
   int64_t host_before_ns = 0;
   uint64_t card_ns = 0;
   int64_t host_after_ns = 0;
 };
 
-// Takes the sample with the shortest round trip, made better by the sample so far.
-CardClock BetterClock(const CardClock& so_far, const ClockSample& sample);
+class CardClock {
+ public:
+  // Keeps the sample if its round trip is the shortest so far.
+  void Add(const ClockSample& sample);
+  int64_t ToHostNs(uint64_t card_ns) const { return static_cast<int64_t>(card_ns) + offset_ns_; }
+  // Of ToHostNs() when it was measured: half of the shortest round trip.
+  int64_t error_ns() const { return error_ns_; }
 
-// Exchanges stamps with a small kernel for less than a millisecond; the clocks drift by some
-// microseconds in a second, so this is done before each trace. Waits for `stream`. DeadlineExceeded
-// when the card does not answer within a second.
+ private:
+  int64_t offset_ns_ = 0;  // host = card + offset
+  int64_t error_ns_ = INT64_MAX;
+};
+
+// Exchanges stamps with a small kernel for less than a millisecond. The clocks drift by some
+// microseconds in a second, so this is done shortly before or after what is drawn. Waits for
+// `stream`. DeadlineExceeded when the card does not answer within a second.
 absl::StatusOr<CardClock> MeasureCardClock(CudaStreamView stream, Clock& clock);
 
 // Adds the card's lane of a window that has ended to `trace`: for each layer of
-// [layer_begin, layer_end) what lies between its stamps. Layers that the window did not pass are
-// left out.
+// [layer_begin, layer_end) what lies between its stamps, and between its last and the next layer's
+// first. Layers that the window did not pass are left out, and so is what has no length.
 void AddCardSpans(const ExchangeHost& host, uint32_t sequence, uint32_t layer_begin,
                   uint32_t layer_end, const CardClock& clock, uint16_t gpu, WindowTrace* trace);
 

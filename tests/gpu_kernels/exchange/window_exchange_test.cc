@@ -187,11 +187,11 @@ TEST_F(WindowExchangeOnGpu, TakesListsOfMoreWordsThanThreads) {
 
 TEST_F(WindowExchangeOnGpu, FindsHitsInItsTable) {
   for (const uint32_t rows : {1u, 4u, 9u, 16u}) {
-    ExchangeShape shape = ShapeWithTable(48, 256);
+    ExchangeShape shape = ShapeWithTable(6, 256);
     shape.rows_max = 16;
     Make(shape, rows, kLongWaitNs);
     if (HasFatalFailure()) return;
-    PlayWindows(60, rows, true);
+    PlayWindows(20, rows, true);
     if (HasFatalFailure()) return;
   }
 }

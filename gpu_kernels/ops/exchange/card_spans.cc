@@ -1,0 +1,57 @@
+// The card's lane of a window's trace, and the choice among clock samples; the kernel that takes
+// those is in card_clock.cu.
+#include <array>
+#include <string_view>
+
+#include "gpu_kernels/ops/exchange/card_clock.h"
+
+namespace hearth {
+namespace {
+
+// What the card has done when it leaves a stamp.
+struct StampSpan {
+  ExchangeStamp to;
+  std::string_view name;
+};
+constexpr std::array<StampSpan, 7> kSpans = {{{ExchangeStamp::kPublishBegin, "dense"},
+                                              {ExchangeStamp::kHitsBegin, "publish"},
+                                              {ExchangeStamp::kHitsEnd, "wait for hits"},
+                                              {ExchangeStamp::kLateBegin, "experts"},
+                                              {ExchangeStamp::kLateEnd, "wait for late"},
+                                              {ExchangeStamp::kOutputsBegin, "late experts"},
+                                              {ExchangeStamp::kOutputsEnd, "wait for outputs"}}};
+
+}  // namespace
+
+void CardClock::Add(const ClockSample& sample) {
+  const int64_t half_ns = (sample.host_after_ns - sample.host_before_ns) / 2;
+  if (half_ns < 0 || half_ns >= error_ns_) return;
+  error_ns_ = half_ns;
+  offset_ns_ = sample.host_before_ns + half_ns - static_cast<int64_t>(sample.card_ns);
+}
+
+void AddCardSpans(const ExchangeHost& host, uint32_t sequence, uint32_t layer_begin,
+                  uint32_t layer_end, const CardClock& clock, uint16_t gpu, WindowTrace* trace) {
+  uint64_t before_ns = 0;  // last stamp so far
+  for (uint32_t layer = layer_begin; layer < layer_end; ++layer) {
+    const auto stamps = host.Stamps(sequence, LayerId(layer));
+    bool late_passed = false;
+    for (const StampSpan& span : kSpans) {
+      const uint64_t stamp_ns = stamps[static_cast<size_t>(span.to)];
+      if (stamp_ns == 0) continue;  // a stage that the window does not have
+      if (span.to == ExchangeStamp::kLateEnd) late_passed = true;
+      const bool is_experts = span.to == ExchangeStamp::kOutputsBegin && !late_passed;
+      if (before_ns != 0 && stamp_ns > before_ns) {
+        trace->Add({.name = is_experts ? "experts" : span.name,
+                    .lane = TraceLane::kGpu,
+                    .number = gpu,
+                    .begin_ns = clock.ToHostNs(before_ns),
+                    .end_ns = clock.ToHostNs(stamp_ns),
+                    .layer = LayerId(layer)});
+      }
+      before_ns = stamp_ns;
+    }
+  }
+}
+
+}  // namespace hearth
