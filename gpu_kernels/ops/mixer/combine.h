@@ -17,7 +17,7 @@ inline constexpr uint32_t kCombineRanksMax = 32;
 struct GpuCombineSource {
   const float* device_y = nullptr;  // (rows * ranks, hidden), row stride y_stride, 16-byte aligned
   const float* host_y = nullptr;  // the same in mapped host memory; null: everything is in device_y
-  const uint8_t* from_host = nullptr;  // (rows * ranks), not zero: in host_y; null: all in device_y
+  const uint8_t* on_card = nullptr;    // (rows * ranks), 0: in host_y; null: all in device_y
   uint32_t y_stride = 0;               // elements, a multiple of 4
   const float* weight = nullptr;       // (rows, ranks)
   const float* shared = nullptr;       // (rows, hidden); null: no shared expert

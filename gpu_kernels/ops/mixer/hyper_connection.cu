@@ -11,7 +11,8 @@ namespace hearth {
 namespace {
 
 constexpr uint32_t kRanksInFlight = 8;
-constexpr uint32_t kColumnThreads = 128;  // of the kernels that are element-wise along a row
+constexpr uint32_t kStepThreadsMax = 640;  // leaves registers for kRanksInFlight vectors
+constexpr uint32_t kColumnThreads = 128;   // of the kernels that are element-wise along a row
 constexpr uint32_t kStreamsInFlight = 4;
 
 // Vector `i` of row `row` of the combination. Mapped host memory is read past the caches.
@@ -28,7 +29,7 @@ __device__ inline float4 CombineVector(const GpuCombineSource& from, uint32_t ro
       const size_t entry = first + begin + r;
       const size_t at = entry * from.y_stride / 4 + i;
       weight[r] = from.weight[entry];
-      if (from.from_host != nullptr && from.from_host[entry] != 0) {
+      if (from.on_card != nullptr && from.on_card[entry] == 0) {
         y[r] = __ldcv(reinterpret_cast<const float4*>(from.host_y) + at);
       } else {
         y[r] = LoadVector(from.device_y, at);
@@ -60,15 +61,14 @@ __device__ inline float4 WrittenVector(const GpuStreamStepArgs& args, uint32_t r
 
 // Block (s, row): one stream of one row, kVectors vectors a thread.
 template <uint32_t kVectors>
-__global__ void __launch_bounds__(kVectors == 1 ? 1024 : 512)
+__global__ void __launch_bounds__(kVectors == 1 ? kStepThreadsMax : 512)
     StreamStepKernel(const GpuStreamStepArgs args) {
   __shared__ float partial[kBlockWarpsMax];
   const uint32_t row = blockIdx.y;
   const uint32_t stream = blockIdx.x;
   const uint32_t vectors = args.hidden / 4;
   const size_t first = (size_t{row} * args.streams + stream) * vectors;
-  const float inject =
-      args.inject != nullptr ? args.inject[row * args.streams + stream] : 1.0f;
+  const float inject = args.inject != nullptr ? args.inject[row * args.streams + stream] : 1.0f;
   float4 h[kVectors];
   float4 w[kVectors];
 #pragma unroll
@@ -150,7 +150,7 @@ absl::Status LaunchStreamStep(const GpuStreamStepArgs& args, CudaStreamView stre
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const uint32_t vectors = args.hidden / 4;
   const dim3 grid(args.streams, args.rows);
-  if (vectors <= 1024) {
+  if (vectors <= kStepThreadsMax) {
     StreamStepKernel<1><<<grid, RoundUpToWarp(vectors), 0, stream.get()>>>(args);
   } else {
     StreamStepKernel<8><<<grid, 512, 0, stream.get()>>>(args);

@@ -33,7 +33,7 @@ absl::Status CheckSource(const GpuCombineSource& from) {
   HEARTH_RETURN_IF_ERROR(MultipleOf("stride of expert outputs", from.y_stride, 4));
   HEARTH_RETURN_IF_ERROR(Present("device outputs of experts", from.device_y));
   HEARTH_RETURN_IF_ERROR(Present("expert weights", from.weight));
-  if (from.from_host != nullptr) {
+  if (from.on_card != nullptr) {
     HEARTH_RETURN_IF_ERROR(Present("host outputs of experts", from.host_y));
   }
   if (from.shared != nullptr) {
@@ -75,6 +75,15 @@ absl::Status CheckShape(const GpuGdnShape& shape) {
 
 absl::Status CheckPendingRows(const GpuPassTable& pass) {
   return InRange("rows of a window", pass.window_rows_max, 1, kGdnWindowRowsMax);
+}
+
+absl::Status CheckInputs(const GpuGdnInputs& in) {
+  HEARTH_RETURN_IF_ERROR(Present("projected rows", in.projected));
+  HEARTH_RETURN_IF_ERROR(Present("a", in.a));
+  HEARTH_RETURN_IF_ERROR(Present("b", in.b));
+  HEARTH_RETURN_IF_ERROR(Present("weights of the convolution", in.conv));
+  HEARTH_RETURN_IF_ERROR(Present("a_log", in.a_log));
+  return Present("dt_bias", in.dt_bias);
 }
 
 absl::Status CheckOutput(const GpuGatedNormArgs& output) {
@@ -162,20 +171,20 @@ absl::Status CheckNgram(const GpuNgramArgs& args) {
 absl::Status CheckGdnConvolve(const GpuGdnConvolveArgs& args) {
   HEARTH_RETURN_IF_ERROR(CheckPass(args.pass));
   HEARTH_RETURN_IF_ERROR(CheckShape(args.shape));
-  HEARTH_RETURN_IF_ERROR(CheckPendingRows(args.pass));
-  if (!args.window) {
-    HEARTH_RETURN_IF_ERROR(Present("qkv", args.qkv));
-    HEARTH_RETURN_IF_ERROR(Present("log_decay", args.log_decay));
-    HEARTH_RETURN_IF_ERROR(Present("beta", args.beta));
-  }
+  HEARTH_RETURN_IF_ERROR(CheckInputs(args.in));
+  HEARTH_RETURN_IF_ERROR(Present("qkv", args.qkv));
+  HEARTH_RETURN_IF_ERROR(Present("log_decay", args.log_decay));
+  HEARTH_RETURN_IF_ERROR(Present("beta", args.beta));
   return CheckRing(args.pass, args.shape.taps - 1);
 }
 
 absl::Status CheckGdnWindow(const GpuGdnWindowArgs& args) {
   HEARTH_RETURN_IF_ERROR(CheckPass(args.pass));
   HEARTH_RETURN_IF_ERROR(CheckShape(args.shape));
+  HEARTH_RETURN_IF_ERROR(CheckInputs(args.in));
   HEARTH_RETURN_IF_ERROR(CheckPendingRows(args.pass));
-  return CheckOutput(args.output);
+  HEARTH_RETURN_IF_ERROR(CheckOutput(args.output));
+  return CheckRing(args.pass, args.shape.taps - 1);
 }
 
 absl::Status CheckGdnPrompt(const GpuGdnPromptArgs& args) {

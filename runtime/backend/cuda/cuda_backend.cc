@@ -66,9 +66,9 @@ class CudaBackend final : public Backend {
   CudaStreamView stream() const { return stream_.view(); }
   // The card's address of pinned memory.
   template <class T>
-  const T* OnCard(const T* host) const {
-    return reinterpret_cast<const T*>(host_device_base_ +
-                                      (reinterpret_cast<const std::byte*>(host) - host_base_));
+  T* OnCard(T* host) const {
+    return reinterpret_cast<T*>(host_device_base_ +
+                                (reinterpret_cast<std::byte*>(host) - host_base_));
   }
   uint64_t entries() const { return uint64_t{rows_} * geometry().moe.experts_per_token; }
 
@@ -232,9 +232,11 @@ absl::Status CudaBackend::OpenSegments(std::span<const Segment> segments, Phase 
 
 void CudaBackend::MakePass(uint32_t rows, bool window, bool draft, uint32_t last_position) {
   rows_ = rows;
+  *host_.nan_flag = 0;
   pass_.emplace(GpuPass{.geometry = geometry(),
                         .weights = weights_,
                         .buffers = buffers_,
+                        .nan_flag = OnCard(host_.nan_flag),
                         .stream = stream(),
                         .qsa = plan_.qsa,
                         .qsa_plan = plan_.qsa_plan,
@@ -266,7 +268,6 @@ absl::Status CudaBackend::SendImage() {
                                      from + extent.ngram_offset_bytes, extent.ngram_bytes,
                                      stream()));
   }
-  HEARTH_RETURN_IF_ERROR(FillZeroAsync(buffers_.nan_flag, sizeof(uint32_t), stream()));
   return image_sent_->Record(stream());
 }
 
@@ -373,7 +374,6 @@ absl::StatusOr<Routes> CudaBackend::FirstHalf(LayerId layer) {
   HEARTH_RETURN_IF_ERROR(
       FetchAll({{host_.route_expert, b.route_expert, entries() * sizeof(uint32_t)},
                 {host_.route_weight, b.route_weight, entries() * sizeof(float)},
-                {host_.nan_flag, b.nan_flag, sizeof(uint32_t)},
                 {host_.u, b.u, uint64_t{rows_} * g.hidden * sizeof(float)},
                 {host_.u_q.q, b.u_q.q, blocks * kActivationBlockValues},
                 {host_.u_q.scale, b.u_q.scale, blocks * sizeof(float)},
@@ -420,14 +420,10 @@ absl::Status CudaBackend::SecondHalf(LayerId layer, std::span<const float> exper
     HEARTH_CHECK(expert_output.size() >= floats);
     std::copy_n(expert_output.begin(), floats, host_.expert_output);
   }
-  bool any_from_host = false;
-  for (uint64_t i = 0; i < entries(); ++i) {
-    host_.from_host[i] = host_.on_card[i] == 0 ? 1 : 0;
-    any_from_host = any_from_host || host_.on_card[i] == 0;
-  }
   HostOutputs outputs;
-  if (any_from_host) {
-    outputs = {.y = OnCard(host_.expert_output), .from_host = OnCard(host_.from_host)};
+  if (std::find(host_.on_card, host_.on_card + entries(), uint8_t{0}) !=
+      host_.on_card + entries()) {
+    outputs = {.y = OnCard(host_.expert_output), .on_card = OnCard(host_.on_card)};
   }
   HEARTH_RETURN_IF_ERROR(Annotate(EnqueueSecondHalf(*pass_, layer.value, outputs),
                                   absl::StrCat("layer ", layer.value)));

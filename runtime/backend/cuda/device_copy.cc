@@ -11,9 +11,4 @@ absl::Status CopyAsync(void* to, const void* from, uint64_t bytes, CudaStreamVie
                     "copy of a pass");
 }
 
-absl::Status FillZeroAsync(void* to, uint64_t bytes, CudaStreamView stream) {
-  HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
-  return CudaStatus(cudaMemsetAsync(to, 0, bytes, stream.get()), "fill");
-}
-
 }  // namespace hearth

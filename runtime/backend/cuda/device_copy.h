@@ -11,7 +11,6 @@ namespace hearth {
 
 // Enqueues and returns. Either side may be the card's memory or pinned host memory.
 absl::Status CopyAsync(void* to, const void* from, uint64_t bytes, CudaStreamView stream);
-absl::Status FillZeroAsync(void* to, uint64_t bytes, CudaStreamView stream);
 
 template <class T>
 absl::Status CopyArray(T* to, const T* from, uint64_t count, CudaStreamView stream) {

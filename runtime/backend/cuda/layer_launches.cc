@@ -158,20 +158,12 @@ absl::Status EnqueueDeltaRule(const GpuPass& pass, uint32_t layer, const GpuGdnW
   const ModelGeometry& g = pass.geometry;
   const GpuPassBuffers& b = pass.buffers;
   const GpuGdnShape shape = ShapeOf(g.gdn);
-  HEARTH_RETURN_IF_ERROR(LaunchGdnConvolve({.pass = pass.table,
-                                            .layer = layer,
-                                            .shape = shape,
-                                            .projected = b.projected,
-                                            .b = b.b,
-                                            .a = b.a,
-                                            .conv = w.conv,
-                                            .a_log = w.a_log,
-                                            .dt_bias = w.dt_bias,
-                                            .window = pass.window,
-                                            .qkv = b.qkv,
-                                            .log_decay = b.log_decay,
-                                            .beta = b.beta},
-                                           pass.stream));
+  const GpuGdnInputs in{.projected = b.projected,
+                        .b = b.b,
+                        .a = b.a,
+                        .conv = w.conv,
+                        .a_log = w.a_log,
+                        .dt_bias = w.dt_bias};
   const GpuGatedNormArgs output{.z = b.z,
                                 .norm = w.norm,
                                 .epsilon = g.norm_epsilon,
@@ -179,9 +171,18 @@ absl::Status EnqueueDeltaRule(const GpuPass& pass, uint32_t layer, const GpuGdnW
                                 .mixed = b.mixed,
                                 .mixed_quantized = mixed_q};
   if (pass.window) {
-    return LaunchGdnWindow({.pass = pass.table, .layer = layer, .shape = shape, .output = output},
-                           pass.stream);
+    return LaunchGdnWindow(
+        {.pass = pass.table, .layer = layer, .shape = shape, .in = in, .output = output},
+        pass.stream);
   }
+  HEARTH_RETURN_IF_ERROR(LaunchGdnConvolve({.pass = pass.table,
+                                            .layer = layer,
+                                            .shape = shape,
+                                            .in = in,
+                                            .qkv = b.qkv,
+                                            .log_decay = b.log_decay,
+                                            .beta = b.beta},
+                                           pass.stream));
   return LaunchGdnPrompt({.pass = pass.table,
                           .layer = layer,
                           .shape = shape,
@@ -270,7 +271,7 @@ absl::Status EnqueueRouter(const GpuPass& pass, const GpuMoeWeights& w) {
   return LaunchRouter({.logits = b.router_logits,
                        .expert = b.route_expert,
                        .weight = b.route_weight,
-                       .nan_flag = b.nan_flag,
+                       .nan_flag = pass.nan_flag,
                        .rows = pass.rows,
                        .expert_count = g.moe.expert_count,
                        .ranks = g.moe.experts_per_token,
@@ -395,7 +396,7 @@ absl::Status EnqueueSecondHalf(const GpuPass& pass, uint32_t layer, const HostOu
   step.write = StreamWrite::kCombine;
   step.combine = {.device_y = b.expert_y,
                   .host_y = outputs.y,
-                  .from_host = outputs.from_host,
+                  .on_card = outputs.on_card,
                   .y_stride = g.hidden,
                   .weight = b.route_weight,
                   .shared = b.shared_y,
@@ -417,7 +418,7 @@ absl::Status EnqueueRouterAhead(const GpuPass& pass, uint32_t layer) {
                     {To(w.moe.router, b.router_logits)}, pass.window, pass.stream));
   return LaunchRouter({.logits = b.router_logits,
                        .expert = b.ahead_expert,
-                       .nan_flag = b.nan_flag,
+                       .nan_flag = pass.nan_flag,
                        .rows = pass.rows,
                        .expert_count = g.moe.expert_count,
                        .ranks = g.moe.experts_per_token,

@@ -25,6 +25,7 @@ struct GpuPass {
   const ModelGeometry& geometry;
   const GpuModelWeights& weights;
   const GpuPassBuffers& buffers;
+  uint32_t* nan_flag;  // set to 1 for a router score that is no number; may be mapped host memory
   CudaStreamView stream;
   QsaDesc qsa;
   QsaPlan qsa_plan;
@@ -39,8 +40,8 @@ struct GpuPass {
 
 // Where the combine finds outputs that the host computed: addresses as the card sees them.
 struct HostOutputs {
-  const float* y = nullptr;            // (rows * ranks, hidden)
-  const uint8_t* from_host = nullptr;  // (rows * ranks)
+  const float* y = nullptr;          // (rows * ranks, hidden)
+  const uint8_t* on_card = nullptr;  // (rows * ranks)
 };
 
 // Trunk: the streams from the tokens' embeddings, `embed` (rows, hidden).

@@ -42,7 +42,6 @@ void ReserveMoe(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeometry& g,
   layout.Reserve(b.router_logits, rows * g.moe.expert_count);
   layout.Reserve(b.route_expert, rows * ranks);
   layout.Reserve(b.route_weight, rows * ranks);
-  layout.Reserve(b.nan_flag, 1);
   if (shape.rotated_rows) {
     layout.Reserve(b.u_rotated_q, rows * g.hidden);
     layout.Reserve(b.u_rotated_scale, rows);
@@ -125,7 +124,6 @@ void ReserveHostPassBuffers(MemoryLayout& layout, HostPassBuffers& b, const Mode
   layout.Reserve(b.u, rows * g.hidden);
   ReserveQuantized(layout, b.u_q, rows, g.hidden);
   layout.Reserve(b.on_card, entries);
-  layout.Reserve(b.from_host, entries);
   layout.Reserve(b.expert_output, entries * g.hidden);
   layout.Reserve(b.ahead_expert, uint64_t{shape.limits.window_rows_max} * g.moe.experts_per_token);
   layout.Reserve(b.logits, uint64_t{kHeadRows} * g.vocab_count);

@@ -65,7 +65,6 @@ struct GpuPassBuffers {
   float* router_logits = nullptr;    // experts
   uint32_t* route_expert = nullptr;  // ranks
   float* route_weight = nullptr;     // ranks
-  uint32_t* nan_flag = nullptr;      // one
   int8_t* u_rotated_q = nullptr;     // hidden; where experts are in XT
   float* u_rotated_scale = nullptr;  // 1
   int32_t* u_rotated_sum = nullptr;  // 1
@@ -102,11 +101,10 @@ struct PassImage {
 struct HostPassBuffers {
   uint32_t* route_expert = nullptr;  // (rows, ranks)
   float* route_weight = nullptr;     // (rows, ranks)
-  uint32_t* nan_flag = nullptr;      // one
+  uint32_t* nan_flag = nullptr;      // one, see GpuPass
   float* u = nullptr;                // (rows, hidden)
   QuantizedOut u_q;
   uint8_t* on_card = nullptr;        // (rows, ranks), see GpuExpertIo
-  uint8_t* from_host = nullptr;      // the same, as the combine asks
   float* expert_output = nullptr;    // (rows, ranks, hidden)
   uint32_t* ahead_expert = nullptr;  // (window rows, ranks)
   float* logits = nullptr;           // (kHeadRows, vocab)

@@ -30,7 +30,7 @@ constexpr float kEpsilon = 1e-6f;
 // Everything that a step may read, for `rows` rows; row t is the same for every row count.
 struct StepInputs {
   std::vector<float> h, y, inject, norm, expert_y, weight, shared, shared_gate;
-  std::vector<uint8_t> from_host;
+  std::vector<uint8_t> on_card;
 };
 
 constexpr uint32_t kRanks = 10;
@@ -53,7 +53,7 @@ StepInputs InputsOf(StreamShape shape, uint32_t rows) {
     append(&in.weight, kRanks, 1);
     append(&in.shared, shape.hidden, 1);
     append(&in.shared_gate, 1, 1);
-    for (uint32_t r = 0; r < kRanks; ++r) in.from_host.push_back(prng.Below(2) != 0 ? 7 : 0);
+    for (uint32_t r = 0; r < kRanks; ++r) in.on_card.push_back(prng.Below(2) != 0 ? 7 : 0);
   }
   return in;
 }
@@ -80,9 +80,8 @@ std::vector<float> WrittenRows(const StepInputs& in, StreamWrite write, StreamSh
 }
 
 // h and hn of a step, by the scalar kernels.
-std::pair<std::vector<float>, std::vector<float>> StepOfCpu(const StepInputs& in,
-                                                            StreamWrite write, StreamShape shape,
-                                                            uint32_t rows) {
+std::pair<std::vector<float>, std::vector<float>> StepOfCpu(const StepInputs& in, StreamWrite write,
+                                                            StreamShape shape, uint32_t rows) {
   std::vector<float> h = in.h;
   const std::vector<float> y = WrittenRows(in, write, shape, rows);
   const uint32_t width = shape.streams * shape.hidden;
@@ -116,7 +115,7 @@ std::pair<std::vector<float>, std::vector<float>> StepOfCpu(const StepInputs& in
 // The inputs of a step on the device, and its outputs.
 struct StepOnGpu {
   DeviceArray<float> h, y, inject, norm, device_y, host_y, weight, shared, shared_gate, hn;
-  DeviceArray<uint8_t> from_host;
+  DeviceArray<uint8_t> on_card;
   DeviceQuantized quantized;
   GpuStreamStepArgs args;
 
@@ -132,14 +131,14 @@ struct StepOnGpu {
         shared(s, in.shared),
         shared_gate(s, in.shared_gate),
         hn(s, in.h.size()),
-        from_host(s, in.from_host),
+        on_card(s, in.on_card),
         quantized(s, rows, shape.streams * shape.hidden),
         args{.write = write,
              .h = h.data(),
              .y = y.data(),
              .combine = {.device_y = device_y.data(),
                          .host_y = host_y.data(),
-                         .from_host = from_host.data(),
+                         .on_card = on_card.data(),
                          .y_stride = shape.hidden + 4,
                          .weight = weight.data(),
                          .shared = shared.data(),
@@ -158,7 +157,7 @@ struct StepOnGpu {
   static std::vector<float> Part(const StepInputs& in, StreamShape shape, bool host) {
     std::vector<float> part = in.expert_y;
     for (size_t i = 0; i < part.size(); ++i) {
-      if ((in.from_host[i / (shape.hidden + 4)] != 0) != host) {
+      if ((in.on_card[i / (shape.hidden + 4)] == 0) != host) {
         part[i] = std::numeric_limits<float>::quiet_NaN();
       }
     }
@@ -168,8 +167,8 @@ struct StepOnGpu {
 
 TEST_F(RowOps, StreamStepWritesNormalisesAndQuantises) {
   for (const StreamShape& shape : kShapes) {
-    for (const StreamWrite write : {StreamWrite::kNone, StreamWrite::kBroadcast, StreamWrite::kAdd,
-                                    StreamWrite::kCombine}) {
+    for (const StreamWrite write :
+         {StreamWrite::kNone, StreamWrite::kBroadcast, StreamWrite::kAdd, StreamWrite::kCombine}) {
       std::vector<float> first_rows;
       for (const uint32_t rows : kRowCounts) {
         const StepInputs in = InputsOf(shape, rows);
@@ -212,12 +211,11 @@ TEST_F(RowOps, CombineAloneHasTheBitsOfTheCpu) {
       const StepInputs in = InputsOf(shape, rows);
       StepOnGpu run(stream(), in, StreamWrite::kCombine, shape, rows);
       DeviceArray<float> out(stream(), size_t{rows} * shape.hidden);
-      ASSERT_TRUE(LaunchCombine({.from = run.args.combine,
-                                 .out = out.data(),
-                                 .rows = rows,
-                                 .hidden = shape.hidden},
-                                stream().view())
-                      .ok());
+      ASSERT_TRUE(
+          LaunchCombine(
+              {.from = run.args.combine, .out = out.data(), .rows = rows, .hidden = shape.hidden},
+              stream().view())
+              .ok());
       EXPECT_EQ(out.Read(), WrittenRows(in, StreamWrite::kCombine, shape, rows));
     }
   }
@@ -344,8 +342,7 @@ TEST_F(RowOps, RouterChoosesAsTheCpuWithTies) {
               : kind == 1 ? static_cast<float>(prng.Below(4)) - 2
                           : (prng.Below(2) != 0 ? 0.0f : -0.0f);
         }
-        const Choice expected =
-            ChoiceOfCpu(logits, rows, shape.count, shape.ranks, renormalise);
+        const Choice expected = ChoiceOfCpu(logits, rows, shape.count, shape.ranks, renormalise);
         const DeviceArray<float> device(stream(), logits);
         const DeviceArray<uint32_t> expert(stream(), expected.expert.size());
         const DeviceArray<float> weight(stream(), expected.weight.size());

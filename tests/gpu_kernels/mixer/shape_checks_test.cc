@@ -51,24 +51,20 @@ TEST(ShapeChecks, StreamSteps) {
   EXPECT_FALSE(CheckStreamStep(args).ok());
   args.combine = {.device_y = anything, .y_stride = 2560, .weight = anything, .ranks = 10};
   EXPECT_TRUE(CheckStreamStep(args).ok());
-  args.combine.from_host = reinterpret_cast<const uint8_t*>(words);
+  args.combine.on_card = reinterpret_cast<const uint8_t*>(words);
   EXPECT_FALSE(CheckStreamStep(args).ok());  // says so, but has no host_y
-  args.combine.from_host = nullptr;
+  args.combine.on_card = nullptr;
   args.combine.ranks = kCombineRanksMax + 1;
   EXPECT_FALSE(CheckStreamStep(args).ok());
 }
 
 TEST(ShapeChecks, RowOperations) {
-  EXPECT_TRUE(CheckStreamMix({.gate = anything,
-                              .hn = anything,
-                              .u = anything,
-                              .rows = 1,
-                              .streams = 4,
-                              .hidden = 64})
-                  .ok());
-  EXPECT_FALSE(CheckStreamMix({.gate = anything, .hn = anything, .u = anything, .rows = 1}).ok());
   EXPECT_TRUE(
-      CheckActivateQuantize({.x = anything, .x_stride = 320, .rows = 1, .cols = 320}).ok());
+      CheckStreamMix(
+          {.gate = anything, .hn = anything, .u = anything, .rows = 1, .streams = 4, .hidden = 64})
+          .ok());
+  EXPECT_FALSE(CheckStreamMix({.gate = anything, .hn = anything, .u = anything, .rows = 1}).ok());
+  EXPECT_TRUE(CheckActivateQuantize({.x = anything, .x_stride = 320, .rows = 1, .cols = 320}).ok());
   EXPECT_FALSE(
       CheckActivateQuantize({.x = anything, .x_stride = 316, .rows = 1, .cols = 320}).ok());
   EXPECT_FALSE(CheckActivateQuantize({.function = RowFunction::kSwiglu,
@@ -91,11 +87,11 @@ TEST(ShapeChecks, RowOperations) {
   EXPECT_FALSE(CheckRouter(router).ok());
   router.expert_count = kRouterExpertsMax + 1;
   EXPECT_FALSE(CheckRouter(router).ok());
-  GpuCombineArgs combine = {.from = {.device_y = anything, .y_stride = 64, .weight = anything,
-                                     .ranks = 2},
-                            .out = anything,
-                            .rows = 1,
-                            .hidden = 64};
+  GpuCombineArgs combine = {
+      .from = {.device_y = anything, .y_stride = 64, .weight = anything, .ranks = 2},
+      .out = anything,
+      .rows = 1,
+      .hidden = 64};
   EXPECT_TRUE(CheckCombine(combine).ok());
   combine.from.shared = anything;
   EXPECT_FALSE(CheckCombine(combine).ok());  // without its gate
@@ -116,12 +112,18 @@ TEST(ShapeChecks, PassesNeedRingsThatHoldHistoryAndWindow) {
 }
 
 TEST(ShapeChecks, DeltaRule) {
-  GpuGdnConvolveArgs convolve = {.pass = Pass(), .shape = kShape};
+  const GpuGdnInputs in = {anything, anything, anything, anything, anything, anything};
+  GpuGdnConvolveArgs convolve = {.pass = Pass(),
+                                 .shape = kShape,
+                                 .in = in,
+                                 .qkv = anything,
+                                 .log_decay = anything,
+                                 .beta = anything};
   EXPECT_TRUE(CheckGdnConvolve(convolve).ok());
-  convolve.window = false;  // and nowhere to put a prompt's rows
+  convolve.in.projected = nullptr;
   EXPECT_FALSE(CheckGdnConvolve(convolve).ok());
   GpuGdnWindowArgs window = {
-      .pass = Pass(), .shape = kShape, .output = {.z = anything, .norm = anything}};
+      .pass = Pass(), .shape = kShape, .in = in, .output = {.z = anything, .norm = anything}};
   EXPECT_TRUE(CheckGdnWindow(window).ok());
   window.pass.window_rows_max = kGdnWindowRowsMax + 1;
   EXPECT_FALSE(CheckGdnWindow(window).ok());
