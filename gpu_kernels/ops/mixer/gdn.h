@@ -1,8 +1,8 @@
 // Gated DeltaNet between its projections (runtime/backend/cpu/gdn_mixer.cc): causal convolution,
 // gates, the gated delta rule of every value head, gated norm. State: pass_table.h.
 //
-// Window: LaunchGdnConvolve, LaunchGdnWindow. Prompt: LaunchGdnConvolve, LaunchGdnPrompt (which
-// leaves the state committed: nothing is pending afterwards).
+// Window: LaunchGdnWindow. Prompt: LaunchGdnConvolve, LaunchGdnPrompt (which leaves the state
+// committed: nothing is pending afterwards).
 #pragma once
 
 #include <cstddef>
@@ -33,25 +33,29 @@ struct GpuGdnShape {
   uint32_t mixed_dim() const { return value_heads * value_dim; }
 };
 
-// qkv = silu(conv(projected)); q = q / sqrt(sum q^2 + 1e-6) / sqrt(key_dim), k = k / sqrt(sum k^2 +
-// 1e-6) per head; beta = sigmoid(b); g = -exp(a_log) * softplus(a + dt_bias); decay = exp(g).
-// Rows of a segment before its first come from the conv ring, which takes the projected rows; those
-// before position 0 are zero. A window leaves qkv, decay and beta in the pending set 1 - parity and
-// nowhere else; a prompt leaves qkv, g and beta in the arrays below.
-struct GpuGdnConvolveArgs {
-  GpuPassTable pass;
-  uint32_t layer = 0;
-  GpuGdnShape shape;
+// What the projections of a layer give for the rows of a pass, and its small weights:
+//   qkv = silu(conv(projected)); q = q / sqrt(sum q^2 + 1e-6) / sqrt(key_dim), k = k / sqrt(sum k^2
+//   + 1e-6) per head; beta = sigmoid(b); g = -exp(a_log) * softplus(a + dt_bias); decay = exp(g)
+// Rows before a segment's first come from the conv ring, which takes the projected rows; those
+// before position 0 are zero.
+struct GpuGdnInputs {
   const float* projected = nullptr;  // (rows, channels)
   const float* b = nullptr;          // (rows, value_heads)
   const float* a = nullptr;          // (rows, value_heads)
   const float* conv = nullptr;       // (taps, channels)
   const float* a_log = nullptr;      // (value_heads)
   const float* dt_bias = nullptr;    // (value_heads)
-  bool window = true;
-  float* qkv = nullptr;        // (rows, channels), a prompt's
-  float* log_decay = nullptr;  // (rows, value_heads), a prompt's
-  float* beta = nullptr;       // (rows, value_heads), a prompt's
+};
+
+// A prompt's rows before the delta rule.
+struct GpuGdnConvolveArgs {
+  GpuPassTable pass;
+  uint32_t layer = 0;
+  GpuGdnShape shape;
+  GpuGdnInputs in;
+  float* qkv = nullptr;        // (rows, channels)
+  float* log_decay = nullptr;  // (rows, value_heads): g
+  float* beta = nullptr;       // (rows, value_heads)
 };
 
 // mixed = (RmsNorm per head of the delta rule's output) * norm * gate(z), and its quantised form of
@@ -66,11 +70,13 @@ struct GpuGatedNormArgs {
 };
 
 // Applies the pending rows to delta_state (which is then the state before this window), then runs
-// the window's rows, found in the pending set 1 - parity, on a copy that is not kept.
+// the window's rows on a copy that is not kept: qkv, decay and beta of these rows are left in the
+// pending set 1 - parity.
 struct GpuGdnWindowArgs {
   GpuPassTable pass;
   uint32_t layer = 0;
   GpuGdnShape shape;
+  GpuGdnInputs in;
   GpuGatedNormArgs output;
 };
 

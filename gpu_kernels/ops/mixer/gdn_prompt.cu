@@ -25,7 +25,8 @@ constexpr uint32_t kRows = kGdnChunkRows;
 constexpr uint32_t kTile = 16;  // rows of a block of the triangular inverse
 constexpr uint32_t kTiles = kRows / kTile;
 constexpr uint32_t kMatrixThreads = 256;
-constexpr uint32_t kMatrixStride = kRows + 1;  // odd: columns and rows are both read without conflicts
+constexpr uint32_t kMatrixStride =
+    kRows + 1;  // odd: columns and rows are both read without conflicts
 constexpr uint32_t kScanThreads = 128;
 constexpr uint32_t kScanColumns = 32;
 constexpr uint32_t kStagedMatrixStride = kRows + 4;
@@ -97,7 +98,8 @@ __device__ inline ProductTiles MultiplyKeys(const float* k, const float* q, uint
   for (uint32_t at = 0; at < key_dim; at += 4) {
     float4 columns[kTiles];
 #pragma unroll
-    for (uint32_t n = 0; n < kTiles; ++n) columns[n] = LoadVector(k + (j + n * kTile) * stride + at, 0);
+    for (uint32_t n = 0; n < kTiles; ++n)
+      columns[n] = LoadVector(k + (j + n * kTile) * stride + at, 0);
 #pragma unroll
     for (uint32_t m = 0; m < kTiles; ++m) {
       const float4 key = LoadVector(k + (i + m * kTile) * stride + at, 0);
@@ -233,8 +235,7 @@ __global__ void __launch_bounds__(kMatrixThreads) GdnMatricesKernel(const GpuGdn
   const uint32_t stride = shape.key_dim + 4;
   auto* const q = reinterpret_cast<float*>(memory);
   float* const k = q + kRows * stride;
-  const float* from =
-      args.qkv + size_t{place.first_row} * channels + blockIdx.x * shape.key_dim;
+  const float* from = args.qkv + size_t{place.first_row} * channels + blockIdx.x * shape.key_dim;
   StageRowsAsync(q, stride, from, channels, place.rows, shape.key_dim);
   StageRowsAsync(k, stride, from + shape.key_heads * shape.key_dim, channels, place.rows,
                  shape.key_dim);
@@ -246,8 +247,7 @@ __global__ void __launch_bounds__(kMatrixThreads) GdnMatricesKernel(const GpuGdn
   const uint32_t group = shape.value_heads / shape.key_heads;
   for (uint32_t i = 0; i < group; ++i) {
     const uint32_t head = blockIdx.x * group + i;
-    float* const to =
-        args.scratch + (size_t{blockIdx.y} * shape.value_heads + head) * kChunkFloats;
+    float* const to = args.scratch + (size_t{blockIdx.y} * shape.value_heads + head) * kChunkFloats;
     StoreChunkMatrices(args, place, head, tiles, reinterpret_cast<MatrixShared*>(memory), to);
   }
 }
@@ -535,8 +535,8 @@ absl::Status LaunchGdnPrompt(const GpuGdnPromptArgs& args, CudaStreamView stream
   const GpuGdnShape& shape = args.shape;
   const uint32_t segments = std::min(args.pass.rows, kPassSegmentsMax);
   HEARTH_RETURN_IF_ERROR(LaunchGdnPending(args.pass, shape, args.layer, stream));
-  const size_t matrix_bytes = std::max<size_t>(
-      2 * kRows * (shape.key_dim + 4) * sizeof(float), sizeof(MatrixShared));
+  const size_t matrix_bytes =
+      std::max<size_t>(2 * kRows * (shape.key_dim + 4) * sizeof(float), sizeof(MatrixShared));
   const dim3 chunks(shape.key_heads, args.pass.rows / kRows + segments);
   HEARTH_RETURN_IF_ERROR(
       LaunchWithShared(GdnMatricesKernel, chunks, kMatrixThreads, matrix_bytes, args, stream));

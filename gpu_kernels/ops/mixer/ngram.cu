@@ -62,8 +62,7 @@ __global__ void __launch_bounds__(kVectors == 1 ? 1024 : 512)
         dot);
   }
   dot = BlockSum(dot, partial_dot);
-  const float gate =
-      StreamGate(static_cast<float>(dot / sqrt(static_cast<double>(args.hidden))));
+  const float gate = StreamGate(static_cast<float>(dot / sqrt(static_cast<double>(args.hidden))));
   float sum = 0;
 #pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k) {
@@ -98,9 +97,8 @@ __global__ void __launch_bounds__(kConvThreads) NgramConvKernel(const GpuNgramAr
   const float* x = args.conv_in + size_t{row} * width;
   float4 acc = {0, 0, 0, 0};
   for (uint32_t tap = 0; tap < args.taps; ++tap) {
-    const float* from =
-        EarlierRow(args.pass, place, (args.taps - 1 - tap) * args.dilation, x,
-                   place.segment->ngram_ring, width);
+    const float* from = EarlierRow(args.pass, place, (args.taps - 1 - tap) * args.dilation, x,
+                                   place.segment->ngram_ring, width);
     if (from == nullptr) continue;
     const float4 w = LoadVector(args.conv, size_t{tap} * (width / 4) + i);
     const float4 v = LoadVector(from, i);
@@ -108,9 +106,8 @@ __global__ void __launch_bounds__(kConvThreads) NgramConvKernel(const GpuNgramAr
            __fmaf_rn(w.w, v.w, acc.w)};
   }
   const size_t at = size_t{row} * (width / 4) + i;
-  const float4 added = MapVector(LoadVector(args.gated, at), acc, [](float g, float c) {
-    return __fadd_rn(g, SiluOf(c));
-  });
+  const float4 added = MapVector(LoadVector(args.gated, at), acc,
+                                 [](float g, float c) { return __fadd_rn(g, SiluOf(c)); });
   StoreVector(args.h, at, MapVector(LoadVector(args.h, at), added, [](float h, float v) {
                 return __fadd_rn(h, v);
               }));

@@ -1,14 +1,14 @@
 // The kernel of router.h: one warp for each row, the scores in its registers.
 #include "gpu_kernels/device/cuda_status.cuh"
-#include "gpu_kernels/ops/mixer/row_vectors.cuh"
 #include "gpu_kernels/ops/mixer/router.h"
+#include "gpu_kernels/ops/mixer/row_vectors.cuh"
 #include "gpu_kernels/ops/mixer/shape_checks.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
 namespace {
 
-constexpr uint32_t kTaken = 0;  // below every score
+constexpr uint32_t kTaken = 0;   // below every score
 constexpr uint32_t kNanKey = 1;  // below every number and not taken
 
 // Orders as the scores do, with -0 equal to +0.
@@ -50,8 +50,8 @@ __global__ void __launch_bounds__(kWarpLanes) RouterKernel(const GpuRouterArgs a
       best = key[i] > best ? key[i] : best;
     }
     const uint32_t most = __reduce_max_sync(kAllWarpLanes, best);
-    const uint32_t expert = __reduce_min_sync(
-        kAllWarpLanes, best == most ? at * kWarpLanes + lane : UINT32_MAX);
+    const uint32_t expert =
+        __reduce_min_sync(kAllWarpLanes, best == most ? at * kWarpLanes + lane : UINT32_MAX);
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) {
       if (i * kWarpLanes + lane == expert) key[i] = kTaken;

@@ -16,9 +16,7 @@ inline constexpr uint32_t kAllWarpLanes = 0xFFFFFFFFu;
 inline constexpr uint32_t kBlockVectors = kActivationBlockValues / 4;  // of a quantised block
 inline constexpr uint32_t kBlockWarpsMax = 32;
 
-__device__ inline float SigmoidOf(float v) {
-  return __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-v)));
-}
+__device__ inline float SigmoidOf(float v) { return __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-v))); }
 
 template <class T>
 __device__ inline T WarpSum(T v) {

@@ -24,7 +24,8 @@ class DeviceArray {
   DeviceArray(const UniqueStream& stream, size_t count)
       : stream_(stream),
         count_(count),
-        buffer_(*DeviceBuffer::Create(stream.view().gpu(), std::max<size_t>(count * sizeof(T), 1))) {
+        buffer_(
+            *DeviceBuffer::Create(stream.view().gpu(), std::max<size_t>(count * sizeof(T), 1))) {
     EXPECT_TRUE(FillBytes(buffer_, std::byte{0xFF}, stream.view()).ok());
   }
   DeviceArray(const UniqueStream& stream, const std::vector<T>& values)

@@ -232,20 +232,22 @@ struct GpuGdnPass {
                                           c.shape.value_heads)),
         quantized(s, rows.rows, c.shape.mixed_dim()) {}
 
-  GpuGdnConvolveArgs ConvolveArgs(bool window) const {
-    return {.pass = pass.table(),
-            .layer = kCaseLayer,
-            .shape = c.shape,
-            .projected = projected.data(),
+  GpuGdnInputs In() const {
+    return {.projected = projected.data(),
             .b = b.data(),
             .a = a.data(),
             .conv = conv.data(),
             .a_log = a_log.data(),
-            .dt_bias = dt_bias.data(),
-            .window = window,
-            .qkv = window ? nullptr : qkv.data(),
-            .log_decay = window ? nullptr : log_decay.data(),
-            .beta = window ? nullptr : beta.data()};
+            .dt_bias = dt_bias.data()};
+  }
+  GpuGdnConvolveArgs ConvolveArgs() const {
+    return {.pass = pass.table(),
+            .layer = kCaseLayer,
+            .shape = c.shape,
+            .in = In(),
+            .qkv = qkv.data(),
+            .log_decay = log_decay.data(),
+            .beta = beta.data()};
   }
   GpuGatedNormArgs Output() const {
     return {.z = z.data(),
@@ -256,7 +258,11 @@ struct GpuGdnPass {
             .mixed_quantized = quantized.out()};
   }
   GpuGdnWindowArgs WindowArgs() const {
-    return {.pass = pass.table(), .layer = kCaseLayer, .shape = c.shape, .output = Output()};
+    return {.pass = pass.table(),
+            .layer = kCaseLayer,
+            .shape = c.shape,
+            .in = In(),
+            .output = Output()};
   }
   GpuGdnPromptArgs PromptArgs() const {
     return {.pass = pass.table(),
@@ -269,8 +275,9 @@ struct GpuGdnPass {
             .output = Output()};
   }
   absl::Status Launch(bool window, CudaStreamView stream) const {
-    HEARTH_RETURN_IF_ERROR(LaunchGdnConvolve(ConvolveArgs(window), stream));
-    return window ? LaunchGdnWindow(WindowArgs(), stream) : LaunchGdnPrompt(PromptArgs(), stream);
+    if (window) return LaunchGdnWindow(WindowArgs(), stream);
+    HEARTH_RETURN_IF_ERROR(LaunchGdnConvolve(ConvolveArgs(), stream));
+    return LaunchGdnPrompt(PromptArgs(), stream);
   }
 };
 

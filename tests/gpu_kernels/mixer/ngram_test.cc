@@ -164,8 +164,8 @@ TEST_F(Ngram, PassesFollowThePlainComposition) {
   for (const NgramCase& c : cases) {
     std::deque<Sequence> sequences;
     for (int i = 0; i < 3; ++i) {
-      sequences.push_back({PlainNgram(c), DeviceArray<float>(stream(), std::vector<float>(
-                                                                           kRingRows * c.width()))});
+      sequences.push_back(
+          {PlainNgram(c), DeviceArray<float>(stream(), std::vector<float>(kRingRows * c.width()))});
     }
     for (int step = 0; step < 8; ++step) {
       const bool window = step % 3 != 2;
