@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "gpu_kernels/device/gpu_info.h"
 #include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/expert_ffn.h"
 #include "pack/format/expert_layout.h"
@@ -29,7 +30,7 @@
 namespace hearth {
 
 // Columns (rows of x) of one block of threads, by class of kernel.
-inline constexpr uint32_t kGemmClassColumns[] = {16, 32, 64, 96};
+inline constexpr uint32_t kGemmClassColumns[] = {16, 32, 48, 96};
 inline constexpr uint32_t kGemmClassCount = 4;
 
 // Up to kGemmClassColumns[class] entries of one expert.
@@ -45,8 +46,15 @@ struct ExpertGemmTiles {
   uint32_t class_begin[kGemmClassCount + 1] = {};
 };
 
-// Cuts every item into the fewest tiles, of nearly equal columns. Pure; reuses the vector's memory.
-void CutExpertGemm(std::span<const ExpertFfnItem> items, ExpertGemmTiles& tiles);
+// Shared memory of a block of threads of a class.
+uint32_t ExpertGemmSharedBytes(uint32_t gemm_class);
+// Columns of the largest class that the card has shared memory for; 0: it has none for any.
+uint32_t ExpertGemmColumnsMax(const GpuLimits& gpu);
+
+// Cuts every item into the fewest tiles of at most `columns_max`, of nearly equal columns. Pure;
+// reuses the vector's memory.
+void CutExpertGemm(std::span<const ExpertFfnItem> items, uint32_t columns_max,
+                   ExpertGemmTiles& tiles);
 
 struct ExpertGemmDesc {
   ExpertLayout layout;       // kNvfp4

@@ -11,7 +11,13 @@ namespace hearth {
 namespace {
 
 constexpr uint64_t kPartAlignBytes = 256;
-constexpr uint32_t kColumnsMax = kGemmClassColumns[kGemmClassCount - 1];
+
+// What a stage holds: columns with their scales, bands with theirs; and three stages, and the
+// totals of 256 rows and the class's columns (expert_gemm.cu).
+constexpr uint32_t kStageCount = 3;
+constexpr uint32_t kStageValues = 64;
+constexpr uint32_t kRowCount = 256;
+constexpr uint32_t kStageRowBytes = kStageValues / 2 + kStageValues / kNvfp4BlockValues;
 
 uint32_t ClassOf(uint32_t columns) {
   uint32_t c = 0;
@@ -21,10 +27,10 @@ uint32_t ClassOf(uint32_t columns) {
 
 // Calls visit(tile) for every tile of `items`.
 template <class Visit>
-void ForEachTile(std::span<const ExpertFfnItem> items, Visit&& visit) {
+void ForEachTile(std::span<const ExpertFfnItem> items, uint32_t columns_max, Visit&& visit) {
   for (uint32_t i = 0; i < items.size(); ++i) {
     const uint32_t count = items[i].entry_count;
-    const uint32_t parts = (count + kColumnsMax - 1) / kColumnsMax;
+    const uint32_t parts = (count + columns_max - 1) / columns_max;
     for (uint32_t p = 0; p < parts; ++p) {
       const uint32_t begin = count * p / parts;
       const uint32_t end = count * (p + 1) / parts;
@@ -36,9 +42,31 @@ void ForEachTile(std::span<const ExpertFfnItem> items, Visit&& visit) {
 
 }  // namespace
 
-void CutExpertGemm(std::span<const ExpertFfnItem> items, ExpertGemmTiles& tiles) {
+uint32_t ExpertGemmSharedBytes(uint32_t gemm_class) {
+  const uint32_t columns = kGemmClassColumns[gemm_class];
+  const uint32_t column_bytes =
+      kStageValues * 2 + kStageValues / kActivationBlockValues * uint32_t{sizeof(float)};
+  return kStageCount * (columns * column_bytes + kRowCount * kStageRowBytes) +
+         kRowCount * columns * uint32_t{sizeof(float)};
+}
+
+uint32_t ExpertGemmColumnsMax(const GpuLimits& gpu) {
+  // Beside it the kernels keep row numbers of each column.
+  constexpr uint32_t kOtherBytesPerColumn = 2 * sizeof(uint32_t);
+  uint32_t columns = 0;
+  for (uint32_t c = 0; c < kGemmClassCount; ++c) {
+    const uint32_t other_bytes = kGemmClassColumns[c] * kOtherBytesPerColumn;
+    if (ExpertGemmSharedBytes(c) + other_bytes > gpu.shared_bytes_per_block_max) break;
+    columns = kGemmClassColumns[c];
+  }
+  return columns;
+}
+
+void CutExpertGemm(std::span<const ExpertFfnItem> items, uint32_t columns_max,
+                   ExpertGemmTiles& tiles) {
   uint32_t counts[kGemmClassCount] = {};
-  ForEachTile(items, [&](const ExpertGemmTile& tile) { ++counts[ClassOf(tile.columns)]; });
+  ForEachTile(items, columns_max,
+              [&](const ExpertGemmTile& tile) { ++counts[ClassOf(tile.columns)]; });
   uint32_t next[kGemmClassCount];
   tiles.class_begin[0] = 0;
   for (uint32_t c = 0; c < kGemmClassCount; ++c) {
@@ -46,7 +74,7 @@ void CutExpertGemm(std::span<const ExpertFfnItem> items, ExpertGemmTiles& tiles)
     tiles.class_begin[c + 1] = tiles.class_begin[c] + counts[c];
   }
   tiles.tiles.resize(tiles.class_begin[kGemmClassCount]);
-  ForEachTile(items, [&](const ExpertGemmTile& tile) {
+  ForEachTile(items, columns_max, [&](const ExpertGemmTile& tile) {
     tiles.tiles[next[ClassOf(tile.columns)]++] = tile;
   });
 }

@@ -1,4 +1,4 @@
-// The inner product of gpu_kernels/ops/prompt/expert_gemm.h: one warp, one band of 16 weight rows,
+// The inner product of gpu_kernels/ops/prompt/expert_gemm.h: one warp, two bands of 16 weight rows,
 // eight columns times kTiles, a stage of 64 reduction values at a time.
 //
 // Order of values. mma.m16n8k16 pairs values of A and B by position alone, so positions may be
@@ -20,12 +20,13 @@ inline constexpr uint32_t kGemmBlockValues = 32;  // activations that share a sc
 inline constexpr uint32_t kGemmStageBlocks = 2;
 inline constexpr uint32_t kGemmSegmentBlocks = 10;  // a segment of the canonical sum is 320 values
 inline constexpr uint32_t kGemmWarps = 8;
+inline constexpr uint32_t kGemmWarpBands = 2;  // share what is read of the columns
 
 // fp16 weights carry 2^-7, so that the largest is finite and the smallest exact; the activation's
 // scale takes it back.
 inline constexpr float kGemmScaleFactor = 128.0f;
 
-// Bytes of one warp's band in one stage: codes, then scales.
+// Bytes of one band in one stage: codes, then scales.
 inline constexpr uint32_t kGemmCodeBytes = kGemmStageBlocks * kBandRows * 16;
 inline constexpr uint32_t kGemmBandBytes = kGemmCodeBytes + kGemmStageBlocks * 2 * kBandRows;
 
@@ -69,8 +70,7 @@ __device__ inline WeightFragment LoadWeights(const std::byte* band, uint32_t s, 
 // w (16 x 16) * x (16 x 8): rows g and g + 8, columns 2t and 2t + 1.
 __device__ inline float4 Multiply(const WeightFragment& w, uint32_t b0, uint32_t b1) {
   float4 d;
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%10,%10,%10,%10};"
       : "=f"(d.x), "=f"(d.y), "=f"(d.z), "=f"(d.w)
       : "r"(w.a[0]), "r"(w.a[1]), "r"(w.a[2]), "r"(w.a[3]), "r"(b0), "r"(b1), "f"(0.0f));
@@ -84,41 +84,63 @@ __device__ inline void AddScaled(const float4& d, const float2& scale, float4& s
   sum.w = __fmaf_rn(scale.y, d.w, sum.w);
 }
 
+// What a warp has summed: of the segment in registers, of the segments before it in shared memory,
+// for each band kTiles float4 of each lane, 32 lanes apart.
 template <int kTiles>
 struct BandSums {
-  float4 segment[kTiles];
-  float4 total[kTiles];
+  float4 segment[kGemmWarpBands][kTiles];
+  float4* totals;  // of this lane
 
-  __device__ void Clear() {
+  __device__ explicit BandSums(float4* lane_totals) : totals(lane_totals) {
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) segment[n] = total[n] = float4{0, 0, 0, 0};
+    for (int i = 0; i < kGemmWarpBands * kTiles; ++i) {
+      segment[i / kTiles][i % kTiles] = totals[i * 32] = float4{0, 0, 0, 0};
+    }
   }
   __device__ void EndSegment() {
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      total[n].x = __fadd_rn(total[n].x, segment[n].x);
-      total[n].y = __fadd_rn(total[n].y, segment[n].y);
-      total[n].z = __fadd_rn(total[n].z, segment[n].z);
-      total[n].w = __fadd_rn(total[n].w, segment[n].w);
-      segment[n] = float4{0, 0, 0, 0};
+    for (int i = 0; i < kGemmWarpBands * kTiles; ++i) {
+      float4& sum = segment[i / kTiles][i % kTiles];
+      const float4 total = totals[i * 32];
+      totals[i * 32] = {__fadd_rn(total.x, sum.x), __fadd_rn(total.y, sum.y),
+                        __fadd_rn(total.z, sum.z), __fadd_rn(total.w, sum.w)};
+      sum = float4{0, 0, 0, 0};
     }
   }
 };
 
-// One block of 32 values. `x`: (columns, 64 bytes) of it; `scale`: (columns).
+// One block of 32 values. `bands`: of the warp, kGemmBandBytes each; `x`: (columns, 64 bytes) of
+// the block; `scale`: (columns); `tiles`: of eight columns, the same for the whole block of
+// threads.
 template <int kTiles>
-__device__ inline void AddBlock(const std::byte* band, uint32_t block, const std::byte* x,
-                                const float* scale, uint32_t lane, BandSums<kTiles>& sums) {
-  const WeightFragment first = LoadWeights(band, 2 * block, lane);
-  const WeightFragment second = LoadWeights(band, 2 * block + 1, lane);
+__device__ inline void AddBlock(const std::byte* bands, uint32_t block, const std::byte* x,
+                                const float* scale, uint32_t tiles, uint32_t lane,
+                                BandSums<kTiles>& sums) {
+  WeightFragment w[kGemmWarpBands][2];
+#pragma unroll
+  for (int i = 0; i < kGemmWarpBands; ++i) {
+    w[i][0] = LoadWeights(bands + i * kGemmBandBytes, 2 * block, lane);
+    w[i][1] = LoadWeights(bands + i * kGemmBandBytes, 2 * block + 1, lane);
+  }
   const auto* columns = reinterpret_cast<const uint4*>(x) + lane;  // column g, part t
   const auto* scales = reinterpret_cast<const float2*>(scale) + lane % 4;
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
+    if (n >= static_cast<int>(tiles)) break;
     const uint4 b = columns[n * 32];
     const float2 s = scales[n * 4];
-    AddScaled(Multiply(first, b.x, b.y), s, sums.segment[n]);
-    AddScaled(Multiply(second, b.z, b.w), s, sums.segment[n]);
+    float4 low[kGemmWarpBands];
+    float4 high[kGemmWarpBands];
+#pragma unroll
+    for (int i = 0; i < kGemmWarpBands; ++i) {
+      low[i] = Multiply(w[i][0], b.x, b.y);
+      high[i] = Multiply(w[i][1], b.z, b.w);
+    }
+#pragma unroll
+    for (int i = 0; i < kGemmWarpBands; ++i) {
+      AddScaled(low[i], s, sums.segment[i][n]);
+      AddScaled(high[i], s, sums.segment[i][n]);
+    }
   }
 }
 

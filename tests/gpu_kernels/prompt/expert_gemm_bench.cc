@@ -2,6 +2,7 @@
 // the larger of the weights' bytes over the card's read rate and the operations over its int8 rate.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "gpu_kernels/ops/read_probe.h"
@@ -35,7 +36,9 @@ absl::Status Bench(uint32_t rows, uint32_t experts) {
   HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu.id));
   HEARTH_ASSIGN_OR_RETURN(const double read_rate, MeasureDeviceReadRate(gpu));
   const ExpertFfnCase c = PromptCase(rows, experts);
-  HEARTH_ASSIGN_OR_RETURN(const ExpertGemmOnGpu run, ExpertGemmOnGpu::Create(c, gpu.id, stream));
+  HEARTH_ASSIGN_OR_RETURN(
+      const ExpertGemmOnGpu run,
+      ExpertGemmOnGpu::Create(c, gpu, stream, ExpertGemmColumnsMax(gpu.limits)));
   HEARTH_RETURN_IF_ERROR(run.Launch(stream));
   HEARTH_RETURN_IF_ERROR(stream.Synchronize());
   std::vector<double> times;
@@ -61,10 +64,16 @@ absl::Status Bench(uint32_t rows, uint32_t experts) {
 }  // namespace
 }  // namespace hearth
 
-int main() {
+// usage: gpu_prompt_bench [ROWS EXPERTS]: only that case.
+int main(int argc, char** argv) {
   std::printf("  rows  experts  entries         us   floor us     Tera-op/s  roofline\n");
-  for (const auto& [rows, experts] :
-       {std::pair{256u, 512u}, {1024u, 512u}, {2048u, 512u}, {4096u, 512u}, {4096u, 205u}}) {
+  using Case = std::pair<uint32_t, uint32_t>;
+  std::vector<Case> cases = {{256, 512}, {1024, 512}, {2048, 512}, {4096, 512}, {4096, 205}};
+  if (argc == 3) {
+    cases = {
+        {static_cast<uint32_t>(std::atoi(argv[1])), static_cast<uint32_t>(std::atoi(argv[2]))}};
+  }
+  for (const auto& [rows, experts] : cases) {
     const absl::Status status = hearth::Bench(rows, experts);
     if (!status.ok()) {
       std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

@@ -15,14 +15,15 @@ class ExpertGemmOnGpu {
   static constexpr uint64_t kGuardBytes = 256;
   static constexpr std::byte kGuardByte{0xA5};
 
-  static absl::StatusOr<ExpertGemmOnGpu> Create(const ExpertFfnCase& c, GpuId gpu,
-                                                const UniqueStream& stream) {
+  static absl::StatusOr<ExpertGemmOnGpu> Create(const ExpertFfnCase& c, const GpuInfo& gpu,
+                                                const UniqueStream& stream, uint32_t columns_max) {
     const ExpertGemmDesc desc{.layout = c.layout,
                               .row_count = c.x.rows,
                               .entry_count = static_cast<uint32_t>(c.entries.size())};
     HEARTH_ASSIGN_OR_RETURN(const ExpertGemmPlan plan, PlanExpertGemm(desc));
     const uint64_t stride = c.layout.stride_bytes();
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer blobs, DeviceBuffer::Create(gpu, stride * c.blobs.size()));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer blobs,
+                            DeviceBuffer::Create(gpu.id, stride * c.blobs.size()));
     std::vector<ExpertFfnItem> items;
     for (size_t i = 0; i < c.blobs.size(); ++i) {
       HEARTH_RETURN_IF_ERROR(CopyToDevice({c.blobs[i].data(), c.layout.blob_bytes()}, blobs,
@@ -31,7 +32,7 @@ class ExpertGemmOnGpu {
           {blobs.data() + i * stride, c.item_begin[i], c.item_begin[i + 1] - c.item_begin[i]});
     }
     ExpertGemmTiles cut;
-    CutExpertGemm(items, cut);
+    CutExpertGemm(items, columns_max, cut);
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer items_buffer, OnDevice<ExpertFfnItem>(items, stream));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer entries, OnDevice<ExpertFfnEntry>(c.entries, stream));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer tiles, OnDevice<ExpertGemmTile>(cut.tiles, stream));
@@ -39,7 +40,7 @@ class ExpertGemmOnGpu {
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer scale, OnDevice<float>(c.x.scale, stream));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer y, OnDevice<float>(ExpertFfnAnswer(c).y, stream));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer workspace,
-                            DeviceBuffer::Create(gpu, plan.workspace_bytes + kGuardBytes));
+                            DeviceBuffer::Create(gpu.id, plan.workspace_bytes + kGuardBytes));
     HEARTH_RETURN_IF_ERROR(FillBytes(workspace, kGuardByte, stream.view()));
     return ExpertGemmOnGpu(
         desc, plan, std::move(cut), c.y_stride,

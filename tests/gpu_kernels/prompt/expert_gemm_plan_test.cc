@@ -21,7 +21,8 @@ TEST(ExpertGemmPlan, TilesCoverEveryEntryOnceAndLieByClass) {
       items.push_back({nullptr, entries, rows});
       entries += rows;
     }
-    CutExpertGemm(items, tiles);
+    const uint32_t columns_max = kGemmClassColumns[round % kGemmClassCount];
+    CutExpertGemm(items, columns_max, tiles);
     ASSERT_EQ(tiles.class_begin[0], 0u);
     ASSERT_EQ(tiles.class_begin[kGemmClassCount], tiles.tiles.size());
     std::vector<uint32_t> seen(entries);
@@ -31,6 +32,7 @@ TEST(ExpertGemmPlan, TilesCoverEveryEntryOnceAndLieByClass) {
         const ExpertGemmTile& tile = tiles.tiles[t];
         const ExpertFfnItem& item = items[tile.item];
         EXPECT_LE(tile.columns, kGemmClassColumns[c]);
+        EXPECT_LE(tile.columns, columns_max);
         EXPECT_GE(tile.columns, columns_min);
         EXPECT_GE(tile.entry_begin, item.entry_begin);
         EXPECT_LE(tile.entry_begin + tile.columns, item.entry_begin + item.entry_count);
@@ -44,12 +46,19 @@ TEST(ExpertGemmPlan, TilesCoverEveryEntryOnceAndLieByClass) {
 TEST(ExpertGemmPlan, AnExpertIsCutIntoTheFewestTilesOfNearlyEqualColumns) {
   ExpertGemmTiles tiles;
   const ExpertFfnItem item{nullptr, 0, 100};
-  CutExpertGemm({&item, 1}, tiles);
+  CutExpertGemm({&item, 1}, 96, tiles);
   ASSERT_EQ(tiles.tiles.size(), 2u);
   EXPECT_EQ(tiles.tiles[0].columns, 50u);
   EXPECT_EQ(tiles.tiles[1].columns, 50u);
-  CutExpertGemm({}, tiles);
+  CutExpertGemm({}, 96, tiles);
   EXPECT_TRUE(tiles.tiles.empty());
+}
+
+TEST(ExpertGemmPlan, ClassesAreThoseThatTheCardsSharedMemoryHolds) {
+  EXPECT_EQ(ExpertGemmColumnsMax({.shared_bytes_per_block_max = 227 << 10}), 96u);  // sm_90
+  EXPECT_EQ(ExpertGemmColumnsMax({.shared_bytes_per_block_max = 99 << 10}), 48u);  // sm_86, 89, 120
+  EXPECT_EQ(ExpertGemmColumnsMax({.shared_bytes_per_block_max = 64 << 10}), 16u);
+  EXPECT_EQ(ExpertGemmColumnsMax({.shared_bytes_per_block_max = 1 << 10}), 0u);
 }
 
 TEST(ExpertGemmPlan, WorkspacePartsAreAlignedAndDoNotOverlap) {

@@ -17,14 +17,24 @@ struct Shape {
 class ExpertGemm : public OnGpu {
  protected:
   void ExpectTheCpusBits(const ExpertFfnCase& c, const std::string& what) {
-    const absl::StatusOr<ExpertGemmOnGpu> run = ExpertGemmOnGpu::Create(c, gpu().id, stream());
+    const ExpertFfnAnswer expected = AnswerOfCpu(c, SelectCpuKernels(DetectCpuFeatures()));
+    for (const uint32_t columns : kGemmClassColumns) {
+      if (columns > ExpertGemmColumnsMax(gpu().limits)) break;
+      ExpectBits(c, expected, columns, absl::StrCat(what, ", tiles of ", columns));
+    }
+  }
+
+ private:
+  void ExpectBits(const ExpertFfnCase& c, const ExpertFfnAnswer& expected, uint32_t columns_max,
+                  const std::string& what) {
+    const absl::StatusOr<ExpertGemmOnGpu> run =
+        ExpertGemmOnGpu::Create(c, gpu(), stream(), columns_max);
     ASSERT_TRUE(run.ok()) << run.status();
     const absl::Status launched = run->Launch(stream());
     ASSERT_TRUE(launched.ok()) << launched;
     std::vector<float> actual(ExpertFfnAnswer(c).y.size());
     const absl::Status read = run->Read(stream(), &actual);
     ASSERT_TRUE(read.ok()) << read;
-    const ExpertFfnAnswer expected = AnswerOfCpu(c, SelectCpuKernels(DetectCpuFeatures()));
     uint32_t wrong = 0;
     for (size_t i = 0; i < actual.size(); ++i) {
       if (std::bit_cast<uint32_t>(actual[i]) == std::bit_cast<uint32_t>(expected.y[i])) continue;
