@@ -1,4 +1,4 @@
-// What the card awaits from the host: the window's word, lists, outputs.
+// The begin and the end of a window on the card, and what it awaits from the host: lists, outputs.
 #include <algorithm>
 
 #include "gpu_kernels/device/launch.cuh"
@@ -29,6 +29,13 @@ __global__ void BeginWindowKernel(const uint64_t* window, const TableChange* cha
     const TableChange change = changes[i];
     table[change.index] = change.address;
   }
+}
+
+// One thread.
+__global__ void EndWindowKernel(uint64_t* end, const CardState* state) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
+  StoreRelease(end, TaggedWord(state->sequence, 0));
 }
 
 constexpr uint32_t kListWordsMax = 1 + 3 * kExchangeEntriesMax;
@@ -199,6 +206,14 @@ absl::Status LaunchAwaitOutputs(const WindowExchange& exchange, LayerId layer,
   return LaunchOverlapping("outputs", AwaitOutputsKernel, {.blocks = 1, .threads = 1}, stream,
                            WordsOf(exchange, layer),
                            LayerWordsAt(exchange, layer, exchange.layout().outputs_offset_bytes));
+}
+
+absl::Status LaunchEndWindow(const WindowExchange& exchange, CudaStreamView stream) {
+  HEARTH_RETURN_IF_ERROR(SelectGpu(exchange.gpu()));
+  auto* const end =
+      reinterpret_cast<uint64_t*>(exchange.mapped() + exchange.layout().end_offset_bytes);
+  return LaunchOverlapping("end of a window", EndWindowKernel, {.blocks = 1, .threads = 1}, stream,
+                           end, exchange.state());
 }
 
 }  // namespace hearth

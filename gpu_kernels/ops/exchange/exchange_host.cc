@@ -75,7 +75,8 @@ ExchangeHost::ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> me
       memory_(memory),
       clock_(clock),
       sequence_(sequence),
-      experts_(layout.entries_max()) {
+      experts_(layout.entries_max()),
+      ahead_(layout.entries_max()) {
   next_table_.resize(layout.table_count());
   changed_.resize(layout.table_count());
   change_index_.reserve(kTableChangesMax);
@@ -138,8 +139,8 @@ bool ExchangeHost::resident(LayerId layer, ExpertId expert) const {
                layout_.table_count())[layer.value * layout_.shape.expert_count + expert.value] != 0;
 }
 
-absl::Status ExchangeHost::AwaitWords(std::span<uint64_t> words, LayerId layer, const char* what,
-                                      int64_t deadline_ns) {
+// DeadlineExceeded without a message when the words do not come, or the card's error.
+absl::Status ExchangeHost::AwaitWords(std::span<uint64_t> words, int64_t deadline_ns) {
   constexpr uint32_t kStepsPerLook = 64;  // between looks at the clock and the error word
   SpinWait wait;
   uint32_t steps = 0;
@@ -148,32 +149,60 @@ absl::Status ExchangeHost::AwaitWords(std::span<uint64_t> words, LayerId layer, 
       wait.Pause();
       if (++steps % kStepsPerLook != 0) continue;
       HEARTH_RETURN_IF_ERROR(CardError());
-      if (clock_.NowNs() < deadline_ns) continue;
-      return absl::DeadlineExceededError(
-          absl::StrCat("layer ", layer.value, ": the GPU has not published ", what, " of window ",
-                       sequence_, " in time: it is stalled or its work failed"));
+      if (clock_.NowNs() >= deadline_ns) return absl::DeadlineExceededError("");
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ExchangeHost::AwaitLayer(LayerId layer, uint64_t offset_bytes, size_t count,
+                                      const char* what, int64_t deadline_ns) {
+  const absl::Status status =
+      AwaitWords(Words(layout_.LayerOffsetBytes(layer.value) + offset_bytes, count), deadline_ns);
+  if (status.ok() || !status.message().empty()) return status;
+  return absl::DeadlineExceededError(
+      absl::StrCat("layer ", layer.value, ": the GPU has not published ", what, " of window ",
+                   sequence_, " in time: it is stalled or its work failed"));
 }
 
 absl::StatusOr<std::span<const uint32_t>> ExchangeHost::AwaitRoutes(LayerId layer, uint32_t rows,
                                                                     int64_t deadline_ns) {
   HEARTH_CHECK(layer.value < layout_.shape.layer_count && rows <= layout_.shape.rows_max);
   const size_t count = size_t{rows} * layout_.shape.ranks;
+  HEARTH_RETURN_IF_ERROR(
+      AwaitLayer(layer, layout_.routes_offset_bytes, count, "the routes", deadline_ns));
   const std::span<uint64_t> words =
       Words(layout_.LayerOffsetBytes(layer.value) + layout_.routes_offset_bytes, count);
-  HEARTH_RETURN_IF_ERROR(AwaitWords(words, layer, "the routes", deadline_ns));
   for (size_t i = 0; i < count; ++i) experts_[i] = PayloadOf(Load(words[i]));
   return std::span<const uint32_t>(experts_).first(count);
+}
+
+std::span<const uint32_t> ExchangeHost::Ahead(LayerId layer, uint32_t rows) {
+  HEARTH_CHECK(layer.value < layout_.shape.layer_count && rows <= layout_.shape.rows_max);
+  const size_t count = size_t{rows} * layout_.shape.ranks;
+  const std::span<uint64_t> words =
+      Words(layout_.LayerOffsetBytes(layer.value) + layout_.ahead_offset_bytes, count);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t word = Load(words[i]);
+    if (TagOf(word) != sequence_) return {};
+    ahead_[i] = PayloadOf(word);
+  }
+  return std::span<const uint32_t>(ahead_).first(count);
+}
+
+absl::Status ExchangeHost::AwaitEnd(int64_t deadline_ns) {
+  const absl::Status status = AwaitWords(Words(layout_.end_offset_bytes, 1), deadline_ns);
+  if (status.ok()) return CardError();
+  if (!status.message().empty()) return status;
+  return absl::DeadlineExceededError(absl::StrCat("the GPU has not ended window ", sequence_,
+                                                  " in time: it is stalled or its work failed"));
 }
 
 absl::StatusOr<PublishedRows> ExchangeHost::AwaitRows(LayerId layer, uint32_t rows,
                                                       int64_t deadline_ns) {
   HEARTH_CHECK(layer.value < layout_.shape.layer_count && rows <= layout_.shape.rows_max);
-  HEARTH_RETURN_IF_ERROR(AwaitWords(
-      Words(layout_.LayerOffsetBytes(layer.value) + layout_.arrived_offset_bytes, kPublishBlocks),
-      layer, "the experts' rows", deadline_ns));
+  HEARTH_RETURN_IF_ERROR(AwaitLayer(layer, layout_.arrived_offset_bytes, kPublishBlocks,
+                                    "the experts' rows", deadline_ns));
   const std::byte* set = memory_.data() + layout_.SetOffsetBytes(layer.value);
   const uint32_t hidden = layout_.shape.hidden;
   PublishedRows published;

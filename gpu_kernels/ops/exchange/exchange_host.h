@@ -83,6 +83,10 @@ class ExchangeHost {
   // The rows that those experts read; after AwaitRoutes of the same layer.
   absl::StatusOr<PublishedRows> AwaitRows(LayerId layer, uint32_t rows, int64_t deadline_ns);
 
+  // Experts that `layer` may choose, (rows, ranks), as the layer before it guesses; valid until the
+  // next call. Empty when the card has not published them (yet); does not wait.
+  std::span<const uint32_t> Ahead(LayerId layer, uint32_t rows);
+
   // What the card computes at once; possibly nothing. InvalidArgument when the list breaks a bound
   // of exchange_words.h; nothing is posted then.
   absl::Status PostHits(LayerId layer, const ExpertList& list, const ExchangeFollows& follows);
@@ -93,6 +97,10 @@ class ExchangeHost {
 
   // Gives the window up: whatever the card waits for in it, it gets an empty answer at once.
   void Abort();
+
+  // Until the card has passed LaunchEndWindow: what its kernels wrote to host memory before is
+  // there. CardError() then; DeadlineExceeded when it has not at `deadline_ns` of the clock.
+  absl::Status AwaitEnd(int64_t deadline_ns);
 
   // OK, or DeadlineExceeded naming the layer and stage at which the card first waited in vain in
   // this window. After the window's work has ended on the card.
@@ -106,7 +114,8 @@ class ExchangeHost {
 
  private:
   std::span<uint64_t> Words(uint64_t offset_bytes, size_t count) const;
-  absl::Status AwaitWords(std::span<uint64_t> words, LayerId layer, const char* what,
+  absl::Status AwaitWords(std::span<uint64_t> words, int64_t deadline_ns);
+  absl::Status AwaitLayer(LayerId layer, uint64_t offset_bytes, size_t count, const char* what,
                           int64_t deadline_ns);
   uint32_t ChangeTable();
   absl::Status PostList(LayerId layer, std::span<uint64_t> words, const ExpertList& list,
@@ -117,6 +126,7 @@ class ExchangeHost {
   Clock& clock_;
   uint32_t sequence_;
   std::vector<uint32_t> experts_;
+  std::vector<uint32_t> ahead_;
   // The card's table in the next window, and what changes: the first kTableChangesMax of it.
   std::vector<uint64_t> next_table_;
   std::vector<uint8_t> changed_;  // by index into the table

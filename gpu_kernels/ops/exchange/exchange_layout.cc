@@ -51,6 +51,7 @@ void LayOutLayer(ExchangeLayout& l) {
   l.list_words = static_cast<uint32_t>(1 + 3 * entries);
   Sections sections;
   l.routes_offset_bytes = sections.Take(entries * 8);
+  l.ahead_offset_bytes = sections.Take(entries * 8);
   l.arrived_offset_bytes = sections.Take(kPublishBlocks * 8);
   l.hits_offset_bytes = sections.Take(uint64_t{l.list_words} * 8);
   l.late_offset_bytes = sections.Take(uint64_t{l.list_words} * 8);
@@ -86,6 +87,7 @@ absl::StatusOr<ExchangeLayout> LayOutExchange(const ExchangeShape& shape) {
   Sections sections;
   layout.window_offset_bytes = sections.Take(8);
   layout.error_offset_bytes = sections.Take(8);
+  layout.end_offset_bytes = sections.Take(8);
   layout.layers_offset_bytes = sections.Take(shape.layer_count * layout.layer_stride_bytes);
   layout.sets_offset_bytes = sections.Take(2 * layout.set_stride_bytes);
   const uint64_t table_count = layout.table_count();

@@ -23,6 +23,9 @@
 //                          or if the card found an entry that is no hit
 //   host -> card  outputs  a word: the other entries' outputs are in host memory; under the same
 //                          condition
+//   card -> host  ahead    a word for each (row, rank): an expert that the next layer may choose; a
+//                          hint that nobody waits for
+// And once, when all of the window's work is done: a word from the card.
 // Rows and outputs lie in two sets, by the layer's parity: a layer's routes come after the layer
 // before it was combined, so two layers never need one set at the same time.
 #pragma once
@@ -90,10 +93,12 @@ struct ExchangeLayout {
   // wait that failed.
   uint64_t window_offset_bytes = 0;
   uint64_t error_offset_bytes = 0;
+  uint64_t end_offset_bytes = 0;  // card: the window is done
   // For each layer at layers + layer * layer_stride:
   uint64_t layers_offset_bytes = 0;
   uint64_t layer_stride_bytes = 0;
   uint64_t routes_offset_bytes = 0;   // within the layer: (rows_max * ranks) words
+  uint64_t ahead_offset_bytes = 0;    // as many
   uint64_t arrived_offset_bytes = 0;  // (kPublishBlocks) words
   uint64_t hits_offset_bytes = 0;     // (list_words) words
   uint64_t late_offset_bytes = 0;

@@ -63,6 +63,13 @@ __device__ void PublishRows(const LayerWords& words, uint32_t block, uint64_t* a
   if (block == 0) Stamp(words, sequence, ExchangeStamp::kPublishEnd);
 }
 
+__global__ void PublishAheadKernel(const CardState* state, const uint32_t* expert,
+                                   uint64_t* ahead) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
+  StoreRelaxed(ahead + threadIdx.x, TaggedWord(state->sequence, expert[threadIdx.x]));
+}
+
 // The last block publishes the routes if there is one more than kPublishBlocks, or only one; the
 // others each a share of the rows.
 __global__ void __launch_bounds__(kExchangeEntriesMax)
@@ -169,6 +176,15 @@ absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
 absl::Status LaunchPublish(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,
                            CudaStreamView stream) {
   return Launch(exchange, layer, args.expert, args.rows, &args, stream);
+}
+
+absl::Status LaunchPublishAhead(const WindowExchange& exchange, LayerId layer,
+                                const uint32_t* expert, uint32_t rows, CudaStreamView stream) {
+  HEARTH_RETURN_IF_ERROR(CheckCall(exchange, layer, rows, "experts ahead"));
+  const ExchangeLayout& l = exchange.layout();
+  return LaunchOverlapping("experts ahead", PublishAheadKernel,
+                           {.blocks = 1, .threads = rows * l.shape.ranks}, stream, exchange.state(),
+                           expert, LayerWordsAt(exchange, layer, l.ahead_offset_bytes));
 }
 
 }  // namespace hearth

@@ -110,6 +110,9 @@ absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
 // Both in one kernel.
 absl::Status LaunchPublish(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,
                            CudaStreamView stream);
+// Experts that `layer` may choose, (rows, ranks), to the host: a hint for its reads.
+absl::Status LaunchPublishAhead(const WindowExchange& exchange, LayerId layer,
+                                const uint32_t* expert, uint32_t rows, CudaStreamView stream);
 // Waits for the list and puts it into the card's memory. `rows`: of the window. Only where the host
 // finds the hits.
 absl::Status LaunchTakeHits(const WindowExchange& exchange, LayerId layer, uint32_t rows,
@@ -120,5 +123,8 @@ absl::Status LaunchTakeLate(const WindowExchange& exchange, LayerId layer, uint3
 // Waits until host_output(layer) holds what the CPU computes; at once when it computes nothing.
 absl::Status LaunchAwaitOutputs(const WindowExchange& exchange, LayerId layer,
                                 CudaStreamView stream);
+
+// Once at the end of a window: tells the host.
+absl::Status LaunchEndWindow(const WindowExchange& exchange, CudaStreamView stream);
 
 }  // namespace hearth

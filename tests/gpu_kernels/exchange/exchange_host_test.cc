@@ -66,6 +66,13 @@ class CardTwin {
     }
   }
 
+  void PublishAhead(uint32_t layer, uint32_t rows) {
+    const uint64_t at = layout_.LayerOffsetBytes(layer) + layout_.ahead_offset_bytes;
+    for (uint32_t i = 0; i < rows * layout_.shape.ranks; ++i) Store(at + i * 8, i);
+  }
+
+  void EndWindow() { Store(layout_.end_offset_bytes, 0); }
+
   void PublishRows(uint32_t layer, uint32_t rows) {
     const ExchangeShape& shape = layout_.shape;
     const uint32_t blocks = shape.hidden / 32;
@@ -233,6 +240,35 @@ TEST_F(ExchangeHostTest, WaitsEndAtTheirDeadlineAndSayWhatWasAwaited) {
   const absl::Status rows = host.AwaitRows(LayerId(3), 2, 0).status();
   EXPECT_EQ(rows.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(rows.message().find("the experts' rows"), std::string::npos) << rows;
+}
+
+TEST_F(ExchangeHostTest, AGuessIsEmptyUntilItIsThere) {
+  ExchangeHost host(layout_, memory_.span(), clock_);
+  CardTwin twin(layout_, memory_.span());
+  const std::atomic<bool> stop = false;
+  host.BeginWindow();
+  ASSERT_TRUE(twin.BeginWindow(stop));
+  EXPECT_TRUE(host.Ahead(LayerId(1), 2).empty());
+  twin.PublishAhead(1, 2);
+  EXPECT_EQ(host.Ahead(LayerId(1), 2).size(), 20u);
+  EXPECT_TRUE(host.Ahead(LayerId(1), 3).empty());
+  host.BeginWindow();
+  EXPECT_TRUE(host.Ahead(LayerId(1), 2).empty());
+}
+
+TEST_F(ExchangeHostTest, TheEndOfAWindowIsAwaited) {
+  ExchangeHost host(layout_, memory_.span(), clock_);
+  CardTwin twin(layout_, memory_.span());
+  const std::atomic<bool> stop = false;
+  host.BeginWindow();
+  const absl::Status status = host.AwaitEnd(0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find("not ended window 1"), std::string::npos) << status;
+  ASSERT_TRUE(twin.BeginWindow(stop));
+  twin.EndWindow();
+  EXPECT_TRUE(host.AwaitEnd(0).ok());
+  twin.ReportError(1, ExchangeStage::kHits);
+  EXPECT_NE(host.AwaitEnd(0).message().find("layer 1"), std::string::npos);
 }
 
 TEST_F(ExchangeHostTest, AnErrorOfTheCardEndsTheHostsWait) {

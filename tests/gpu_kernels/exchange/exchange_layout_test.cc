@@ -51,6 +51,7 @@ TEST(ExchangeLayout, SectionsAreDisjoint) {
       const uint64_t entries = l->entries_max();
       const uint64_t blocks = ActivationBlocks(hidden);
       ExpectDisjoint({{l->routes_offset_bytes, entries * 8},
+                      {l->ahead_offset_bytes, entries * 8},
                       {l->arrived_offset_bytes, kPublishBlocks * 8},
                       {l->hits_offset_bytes, (1 + 3 * entries) * 8},
                       {l->late_offset_bytes, (1 + 3 * entries) * 8},
@@ -70,6 +71,7 @@ TEST(ExchangeLayout, SectionsAreDisjoint) {
       const uint64_t stamps = uint64_t{kStampWindows} * 49 * kExchangeStamps * 8;
       ExpectDisjoint({{l->window_offset_bytes, 8},
                       {l->error_offset_bytes, 8},
+                      {l->end_offset_bytes, 8},
                       {l->layers_offset_bytes, 49 * l->layer_stride_bytes},
                       {l->sets_offset_bytes, 2 * l->set_stride_bytes},
                       {l->stamps_offset_bytes, stamps}},

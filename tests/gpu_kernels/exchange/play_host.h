@@ -120,6 +120,13 @@ class PlayHost {
     uint64_t digest = PlayMix(host_.sequence());
     for (uint32_t layer = 0; layer < host_.layout().shape.layer_count; ++layer) {
       HEARTH_RETURN_IF_ERROR(PlayOne(LayerId(layer), rows, &digest));
+      // A guess that came in time is the one that the card made.
+      const std::span<const uint32_t> ahead = host_.Ahead(LayerId(layer), rows);
+      for (uint32_t i = 0; i < ahead.size() && layer != 0; ++i) {
+        if (ahead[i] == experts_[i]) continue;
+        return absl::DataLossError(absl::StrCat("window ", host_.sequence(), " layer ", layer,
+                                                " entry ", i, ": ahead ", ahead[i]));
+      }
     }
     return absl::OkStatus();
   }
@@ -231,7 +238,8 @@ class PlayHost {
   Prng prng_;
   bool check_rows_;
   PlayDraw draw_;
-  std::vector<uint64_t> table_;  // what the card's is to be in this window
+  std::vector<uint32_t> experts_;  // of the last layer
+  std::vector<uint64_t> table_;    // what the card's is to be in this window
 };
 
 }  // namespace hearth
