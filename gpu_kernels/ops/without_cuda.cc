@@ -2,6 +2,7 @@
 #include "gpu_kernels/device/without_cuda.h"
 
 #include "gpu_kernels/ops/expert_ffn.h"
+#include "gpu_kernels/ops/link_copy.h"
 #include "gpu_kernels/ops/read_probe.h"
 #include "gpu_kernels/ops/xt_encode.h"
 
@@ -12,12 +13,20 @@ absl::Status LaunchExpertFfn(const ExpertFfnDesc&, const ExpertFfnPlan&, const E
   return WithoutCuda("experts on the GPU");
 }
 
+absl::Status LaunchLinkCopy(const std::byte*, std::byte*, uint64_t, uint32_t, CudaStreamView) {
+  return WithoutCuda("uploads by a kernel");
+}
+
 absl::Status LaunchReadProbe(const DeviceBuffer&, uint64_t*, const GpuLimits&, CudaStreamView) {
   return WithoutCuda("read rate of the GPU");
 }
 
 absl::StatusOr<double> MeasureDeviceReadRate(const GpuInfo&) {
   return WithoutCuda("read rate of the GPU");
+}
+
+absl::StatusOr<double> MeasureDeviceCopyRate(const GpuInfo&) {
+  return WithoutCuda("copy rate of the GPU");
 }
 
 absl::StatusOr<std::unique_ptr<XtGpuEncoder>> XtGpuEncoder::Create(const GpuInfo&, const XtShape&,
