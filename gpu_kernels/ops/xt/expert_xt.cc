@@ -86,14 +86,23 @@ absl::Status EnqueueDown(const ExpertXtDesc& desc, const ExpertXtPlan& plan,
   walk.q = reinterpret_cast<const int8_t*>(args.workspace + plan.h_q_offset_bytes);
   walk.sums = reinterpret_cast<int32_t*>(args.workspace + plan.down_sum_offset_bytes);
   walk.sum_stride = layout.hidden;
-  walk.y = args.y;
-  walk.y_stride = args.y_stride;
-  walk.finished = reinterpret_cast<uint32_t*>(args.workspace + plan.finished_offset_bytes);
-  walk.x_scale = reinterpret_cast<const float*>(args.workspace + plan.h_scale_offset_bytes);
-  walk.x_sum = reinterpret_cast<const int32_t*>(args.workspace + plan.h_sum_offset_bytes);
-  walk.scale_offset_bytes = walk.code_offset_bytes[0] + shape.scale_offset_bytes();
-  walk.multiplier_offset_bytes = layout.scale_offset_bytes(Projection::kDown);
-  return EnqueueWalk(shape.bits, plan, walk, stream);
+  walk.rows_are_entries = true;
+  HEARTH_RETURN_IF_ERROR(EnqueueWalk(shape.bits, plan, walk, stream));
+  return EnqueueXtOutput(
+      {.item_count = args.item_count,
+       .item_count_max = desc.item_count_max,
+       .items = args.items,
+       .entries = args.entries,
+       .rows_max = desc.rows_max,
+       .hidden = layout.hidden,
+       .sums = walk.sums,
+       .h_scale = reinterpret_cast<const float*>(args.workspace + plan.h_scale_offset_bytes),
+       .h_sum = reinterpret_cast<const int32_t*>(args.workspace + plan.h_sum_offset_bytes),
+       .scale_offset_bytes = walk.code_offset_bytes[0] + shape.scale_offset_bytes(),
+       .multiplier_offset_bytes = layout.scale_offset_bytes(Projection::kDown),
+       .y = args.y,
+       .y_stride = args.y_stride},
+      stream);
 }
 
 }  // namespace

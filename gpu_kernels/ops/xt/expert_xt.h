@@ -3,11 +3,11 @@
 // pack/format/xt_layout.h and xt_code.h. Arithmetic: canonical (cpu_kernels/ops/xt.h, expert.h):
 // the bits of cpu_kernels.
 //
-// Three steps. Gate and up: every warp takes an equal share of all chunks of the list, decodes each
+// Four steps. Gate and up: every warp takes an equal share of all chunks of the list, decodes each
 // once for all rows of x and adds its int32 dots to sums in the workspace; the dots are exact, so
 // the order and the cut do not matter. Hidden: one block of threads for each entry turns the sums
-// into h, rotates and quantises it. Down: as gate and up; the last warp that adds to a band writes
-// y. Every step leaves the sums that it read at zero for the next call.
+// into h, rotates and quantises it. Down: as gate and up. Output: sums to y. The steps that read
+// sums leave them at zero for the next call.
 // Bound by integer instructions and shared memory (gpu_kernels/ops/xt/BENCHMARKS.md).
 //
 // How many experts there are is read from device memory, so that one captured graph serves every
@@ -43,9 +43,8 @@ struct ExpertXtPlan {
   uint32_t shared_bytes = 0;  // decoding tables of a block
   XtDecodeKind kind = XtDecodeKind::kSplit;  // by how much shared memory there is
   // int32: gate and up sums (entry_count_max, 2, width) at 0, then those of down
-  // (entry_count_max, hidden), then counts of finished parts (item_count_max, bands of hidden).
+  // (entry_count_max, hidden).
   uint64_t down_sum_offset_bytes = 0;
-  uint64_t finished_offset_bytes = 0;
   // h of every entry as XtRows.
   uint64_t h_q_offset_bytes = 0;
   uint64_t h_scale_offset_bytes = 0;

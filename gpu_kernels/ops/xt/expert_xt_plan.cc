@@ -75,8 +75,6 @@ absl::StatusOr<ExpertXtPlan> PlanExpertXt(const ExpertXtDesc& desc, const GpuLim
   };
   take(entries * 2 * layout.width * sizeof(int32_t));
   plan.down_sum_offset_bytes = take(entries * layout.hidden * sizeof(int32_t));
-  plan.finished_offset_bytes =
-      take(uint64_t{desc.item_count_max} * BandCount(layout.hidden) * sizeof(uint32_t));
   plan.h_q_offset_bytes = take(entries * layout.width);
   plan.h_scale_offset_bytes = take(entries * sizeof(float));
   plan.h_sum_offset_bytes = take(entries * sizeof(int32_t));

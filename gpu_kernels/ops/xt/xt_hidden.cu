@@ -1,5 +1,5 @@
-// From the sums of gate and up to h, rotated and quantised: EnqueueXtHidden of
-// gpu_kernels/ops/xt/xt_walk.h. One block of threads for each (row, item). A warp turns 128 values,
+// What becomes of sums: EnqueueXtHidden and EnqueueXtOutput of gpu_kernels/ops/xt/xt_walk.h.
+// Hidden: one block of threads for each (row, item). A warp turns 128 values,
 // four neighbours in each lane, so that the butterflies of a rotation block stay in it; the values
 // of the row then wait in shared memory for the row's largest.
 #include <cuda_fp16.h>
@@ -26,19 +26,27 @@ __device__ inline uint32_t SignBitsOf(uint32_t first) {
   return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
 }
 
-// silu(gate) * up of one column; leaves both sums at zero.
+// The number that a sum stands for (cpu_kernels/ops/xt.h); `offset` is kXtLevelOffset * sum of q,
+// `row` the weight's. Leaves the sum at zero.
+__device__ inline float NumberOf(int32_t* sum, int32_t offset, float x_scale,
+                                 const std::byte* scales, const std::byte* multiplier,
+                                 uint32_t row) {
+  const float factor = __fmul_rn(__half2float(reinterpret_cast<const __half*>(scales)[row]),
+                                 *reinterpret_cast<const float*>(multiplier));
+  const float value = __fmul_rn(__fmul_rn(__int2float_rn(*sum - offset), x_scale), factor);
+  *sum = 0;
+  return value;
+}
+
+// silu(gate) * up of one column.
 __device__ inline float HiddenOf(const XtHiddenArgs& args, const std::byte* blob, uint32_t entry,
                                  uint32_t col, float x_scale, int32_t x_offset) {
   float value[2];
 #pragma unroll
   for (int p = 0; p < 2; ++p) {
-    int32_t* at = args.sums + (uint64_t{entry} * 2 + p) * args.width + col;
-    const auto* scales = reinterpret_cast<const __half*>(blob + args.scale_offset_bytes[p]);
-    const float factor =
-        __fmul_rn(__half2float(scales[col]),
-                  *reinterpret_cast<const float*>(blob + args.multiplier_offset_bytes[p]));
-    value[p] = __fmul_rn(__fmul_rn(__int2float_rn(*at - x_offset), x_scale), factor);
-    *at = 0;
+    value[p] =
+        NumberOf(args.sums + (uint64_t{entry} * 2 + p) * args.width + col, x_offset, x_scale,
+                 blob + args.scale_offset_bytes[p], blob + args.multiplier_offset_bytes[p], col);
   }
   return __fmul_rn(SiluOf(value[0]), value[1]);
 }
@@ -145,12 +153,41 @@ __global__ void __launch_bounds__(kHiddenThreads)
   args.sum[entry] = total;
 }
 
+constexpr uint32_t kOutputCols = 4 * kHiddenThreads;  // of a block
+
+// grid: (hidden / kOutputCols, rows_max, item_count_max), as above.
+__global__ void __launch_bounds__(kHiddenThreads)
+    XtOutputKernel(const __grid_constant__ XtOutputArgs args) {
+  if (blockIdx.z >= min(*args.item_count, args.item_count_max)) return;
+  const ExpertFfnItem item = args.items[blockIdx.z];
+  if (blockIdx.y >= item.entry_count) return;
+  const uint32_t entry = item.entry_begin + blockIdx.y;
+  const float h_scale = args.h_scale[entry];
+  const int32_t offset = kXtLevelOffset * args.h_sum[entry];
+  float* y = args.y + uint64_t{args.entries[entry].y_row} * args.y_stride;
+  int32_t* sums = args.sums + uint64_t{entry} * args.hidden;
+#pragma unroll
+  for (uint32_t i = 0; i < kOutputCols; i += kHiddenThreads) {
+    const uint32_t row = blockIdx.x * kOutputCols + i + threadIdx.x;
+    if (row >= args.hidden) continue;
+    y[row] = NumberOf(sums + row, offset, h_scale, item.blob + args.scale_offset_bytes,
+                      item.blob + args.multiplier_offset_bytes, row);
+  }
+}
+
 }  // namespace
 
 absl::Status EnqueueXtHidden(const XtHiddenArgs& args, CudaStreamView stream) {
   XtHiddenKernel<<<dim3(args.rows_max, args.item_count_max), kHiddenThreads, args.width * 4,
                    stream.get()>>>(args);
   return CudaStatus(cudaGetLastError(), "launch of the XT hidden kernel");
+}
+
+absl::Status EnqueueXtOutput(const XtOutputArgs& args, CudaStreamView stream) {
+  const uint32_t parts = (args.hidden + kOutputCols - 1) / kOutputCols;
+  XtOutputKernel<<<dim3(parts, args.rows_max, args.item_count_max), kHiddenThreads, 0,
+                   stream.get()>>>(args);
+  return CudaStatus(cudaGetLastError(), "launch of the XT output kernel");
 }
 
 }  // namespace hearth

@@ -1,14 +1,11 @@
 // Kernel of gpu_kernels/ops/xt/xt_walk.h, for every architecture with dp4a.
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include "absl/strings/str_cat.h"
 
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/ops/xt/xt_decode.cuh"
 #include "gpu_kernels/ops/xt/xt_walk.h"
-#include "pack/format/xt_code.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 
@@ -16,7 +13,7 @@ namespace hearth {
 namespace {
 
 constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
-constexpr uint32_t kPairCols = 2 * kXtBlockCols;
+constexpr int kXtAhead = 2;
 
 // Consecutive bands of one pair of blocks.
 struct XtWalk {
@@ -68,7 +65,7 @@ struct XtActivations {
       uint4 plain[2] = {};
       if (t < rows && block < args.block_count) {
         const uint32_t entry = item.entry_begin + t;
-        const size_t row = args.y == nullptr ? args.entries[entry].x_row : entry;
+        const size_t row = args.rows_are_entries ? entry : args.entries[entry].x_row;
         const auto* from = reinterpret_cast<const uint4*>(args.q + row * args.cols) + block * 2;
         plain[0] = from[0];
         plain[1] = from[1];
@@ -101,7 +98,7 @@ struct XtLines {
   __device__ void Load(const std::byte* chunk) {
 #pragma unroll
     for (uint32_t l = 0; l < kBits; ++l) {
-      line[l] = __ldg(reinterpret_cast<const uint32_t*>(chunk + l * kXtLaneCount));
+      asm("ld.global.nc.L2::256B.u32 %0, [%1];" : "=r"(line[l]) : "l"(chunk + l * kXtLaneCount));
     }
   }
 };
@@ -211,8 +208,13 @@ __device__ void XtRun(const XtWalkArgs& args, const ExpertFfnItem& item, const X
   XtLines<kBits> last;
   last.Load(circle + before * kChunkBytes);
   const std::byte* chunk = circle + walk.first * kChunkBytes;
-  XtLines<kBits> next;
-  next.Load(chunk);
+  // Bands are asked for kXtAhead steps early. Beyond the walk's last one the same lines come again.
+  XtLines<kBits> ahead[kXtAhead];
+#pragma unroll
+  for (int i = 0; i < kXtAhead; ++i) {
+    ahead[i].Load(chunk);
+    if (i + 1 < walk.count) chunk += kChunkBytes;
+  }
   XtActivations<kBits, kRows> x;
   x.Load(args, item, rows, block);
   const XtSingles<kKind> singles(x);
@@ -227,11 +229,11 @@ __device__ void XtRun(const XtWalkArgs& args, const ExpertFfnItem& item, const X
                 walk.projection * args.sum_projection_stride + row;
 #pragma unroll 2
   for (uint32_t left = walk.count; left > 0; --left) {
-    const XtLines<kBits> now = next;
-    if (left > 1) {
-      chunk += kChunkBytes;
-      next.Load(chunk);
-    }
+    const XtLines<kBits> now = ahead[0];
+#pragma unroll
+    for (int i = 0; i + 1 < kXtAhead; ++i) ahead[i] = ahead[i + 1];
+    ahead[kXtAhead - 1].Load(chunk);
+    if (left > kXtAhead + 1) chunk += kChunkBytes;
     uint32_t word0[4];
     uint32_t word1[4];
     XtHash<kBits, kKind>::Words(addresses, now.line, &carry, word0, word1);
@@ -250,50 +252,25 @@ __device__ void XtRun(const XtWalkArgs& args, const ExpertFfnItem& item, const X
   }
 }
 
-// y of one band, whose sums are complete, by one warp; leaves its sums and its count at zero.
-__device__ inline void XtFinishBand(const XtWalkArgs& args, const ExpertFfnItem& item,
-                                    uint32_t item_index, uint32_t band, uint32_t rows) {
-  const uint32_t lane = threadIdx.x % 32;
-  if (lane == 0) args.finished[uint64_t{item_index} * args.band_count + band] = 0;
-  const uint32_t row = band * kBandRows + lane % 16;
-  if (row >= args.rows) return;
-  const auto* scales = reinterpret_cast<const __half*>(item.blob + args.scale_offset_bytes);
-  const float factor =
-      __fmul_rn(__half2float(scales[row]),
-                *reinterpret_cast<const float*>(item.blob + args.multiplier_offset_bytes));
-  for (uint32_t t = lane / 16; t < rows; t += 2) {
-    const uint32_t entry = item.entry_begin + t;
-    int32_t* at = args.sums + uint64_t{entry} * args.sum_stride + row;
-    const int32_t total = __ldcg(at) - kXtLevelOffset * args.x_sum[entry];
-    *at = 0;
-    args.y[uint64_t{args.entries[entry].y_row} * args.y_stride + row] =
-        __fmul_rn(__fmul_rn(__int2float_rn(total), args.x_scale[entry]), factor);
-  }
-}
-
-// Counts this walk for each of its bands and finishes those that it completes.
-__device__ inline void XtFinish(const XtWalkArgs& args, const ExpertFfnItem& item,
-                                const XtWalk& walk, uint32_t rows) {
-  const uint32_t first_band = walk.group_begin + walk.first;
-  for (uint32_t begin = 0; begin < walk.count; begin += 32) {
-    const uint32_t i = begin + threadIdx.x % 32;
-    __threadfence();
-    __syncwarp();
-    bool is_last = false;
-    if (i < walk.count) {
-      uint32_t* count =
-          args.finished + uint64_t{walk.item_index} * args.band_count + first_band + i;
-      is_last = atomicAdd(count, 1) + 1 == args.pair_count;
-    }
-    __threadfence();
-    for (uint32_t last = __ballot_sync(kAllLanes, is_last); last != 0; last &= last - 1) {
-      XtFinishBand(args, item, walk.item_index, first_band + begin + __ffs(last) - 1, rows);
+// The smallest class of rows that holds this item's.
+template <uint32_t kBits, XtDecodeKind kKind, int kRows, int kRowsMax>
+__device__ inline void XtChooseRows(const XtWalkArgs& args, const ExpertFfnItem& item,
+                                    const XtWalk& walk, uint32_t rows,
+                                    const XtLaneAddresses& addresses, const XtSplitTables& split) {
+  if constexpr (kRows < kRowsMax) {
+    if (rows > kRows) {
+      XtChooseRows<kBits, kKind, kRows * 2, kRowsMax>(args, item, walk, rows, addresses, split);
+      return;
     }
   }
+  XtRun<kBits, kKind, kRows>(args, item, walk, rows, addresses, split);
 }
 
-template <uint32_t kBits, XtDecodeKind kKind>
-__global__ void __launch_bounds__(kXtWalkThreads, 1)
+// Fewer rows need fewer registers, so that more warps hide each other's latencies.
+constexpr uint32_t XtThreads(int rows_max) { return rows_max > 4 ? 512 : 768; }
+
+template <uint32_t kBits, XtDecodeKind kKind, int kRowsMax>
+__global__ void __launch_bounds__(XtThreads(kRowsMax), 1)
     XtWalkKernel(const __grid_constant__ XtWalkArgs args) {
   extern __shared__ __align__(1024) uint8_t shared[];
   const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -302,7 +279,7 @@ __global__ void __launch_bounds__(kXtWalkThreads, 1)
   const uint32_t item_count = min(*args.item_count, args.item_count_max);
   const uint32_t item_steps = args.projection_count * args.pair_count * args.band_count;
   const uint64_t steps = uint64_t{item_count} * item_steps;
-  const uint32_t warps_per_block = kXtWalkThreads / 32;
+  const uint32_t warps_per_block = blockDim.x / 32;
   const uint32_t warps = gridDim.x * warps_per_block;
   const uint32_t warp = blockIdx.x * warps_per_block + threadIdx.x / 32;
   if (steps * (blockIdx.x + 1) / gridDim.x == steps * blockIdx.x / gridDim.x) return;
@@ -325,42 +302,40 @@ __global__ void __launch_bounds__(kXtWalkThreads, 1)
     const XtWalk walk = XtWalkOf(args, item_index, in_item, end - step);
     // The host promises entry_count <= rows_max; a broken promise must not leave the arrays.
     const uint32_t rows = min(item.entry_count, args.rows_max);
-    if (rows <= 1) {
-      XtRun<kBits, kKind, 1>(args, item, walk, rows, addresses, split);
-    } else if (rows <= 2) {
-      XtRun<kBits, kKind, 2>(args, item, walk, rows, addresses, split);
-    } else if (rows <= 4) {
-      XtRun<kBits, kKind, 4>(args, item, walk, rows, addresses, split);
-    } else {
-      XtRun<kBits, kKind, 8>(args, item, walk, rows, addresses, split);
-    }
-    if (args.y != nullptr) XtFinish(args, item, walk, rows);
+    XtChooseRows<kBits, kKind, 1, kRowsMax>(args, item, walk, rows, addresses, split);
     step += walk.count;
   }
 }
 
-template <uint32_t kBits, XtDecodeKind kKind>
-absl::Status EnqueueXtKind(const XtWalkArgs& args, uint32_t blocks, CudaStreamView stream) {
+template <uint32_t kBits, XtDecodeKind kKind, int kRowsMax>
+absl::Status EnqueueXtKernel(const XtWalkArgs& args, uint32_t blocks, CudaStreamView stream) {
   constexpr uint32_t kSharedBytes = XtSharedBytes(kKind);
-  const auto kernel = XtWalkKernel<kBits, kKind>;
+  const auto kernel = XtWalkKernel<kBits, kKind, kRowsMax>;
   HEARTH_RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
       absl::StrCat("XT kernel with ", kSharedBytes, " bytes of shared memory").c_str()));
-  kernel<<<blocks, kXtWalkThreads, kSharedBytes, stream.get()>>>(args);
+  kernel<<<blocks, XtThreads(kRowsMax), kSharedBytes, stream.get()>>>(args);
   return CudaStatus(cudaGetLastError(), "launch of an XT kernel");
+}
+
+template <uint32_t kBits, XtDecodeKind kKind>
+absl::Status EnqueueXtKind(const XtWalkArgs& args, uint32_t blocks, CudaStreamView stream) {
+  return args.rows_max > 4 ? EnqueueXtKernel<kBits, kKind, kExpertRowsMax>(args, blocks, stream)
+                           : EnqueueXtKernel<kBits, kKind, 4>(args, blocks, stream);
 }
 
 template <uint32_t kBits>
 absl::Status EnqueueXtBits(const XtWalkArgs& args, XtDecodeKind kind, uint32_t blocks,
                            CudaStreamView stream) {
-  if (kind == XtDecodeKind::kSplit) {
-    return EnqueueXtKind<kBits, XtDecodeKind::kSplit>(args, blocks, stream);
+  switch (kind) {
+    case XtDecodeKind::kSplit:
+      return EnqueueXtKind<kBits, XtDecodeKind::kSplit>(args, blocks, stream);
+    case XtDecodeKind::kHalfLevels:
+      return EnqueueXtKind<kBits, XtDecodeKind::kHalfLevels>(args, blocks, stream);
+    case XtDecodeKind::kLevels:
+      return EnqueueXtKind<kBits, XtDecodeKind::kLevels>(args, blocks, stream);
   }
-  if (kind == XtDecodeKind::kLevels) {
-    return EnqueueXtKind<kBits, XtDecodeKind::kLevels>(args, blocks, stream);
-  }
-  HEARTH_CHECK(kind == XtDecodeKind::kHalfLevels);
-  return EnqueueXtKind<kBits, XtDecodeKind::kHalfLevels>(args, blocks, stream);
+  HEARTH_CHECK(false);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The two launches of gpu_kernels/ops/xt/expert_xt.h that read weights, between its sources: dots
-// of all rows of up to two equally shaped projections of every item.
+// The launches of gpu_kernels/ops/xt/expert_xt.h, between its sources. Those that read weights:
+// dots of all rows of up to two equally shaped projections of every item.
 //
 // A step is a pair of blocks (64 columns) of one band: a warp decodes it with half a warp for each
 // block and a lane for each row. Steps of an item go over its projections, the groups of a
@@ -19,8 +19,6 @@
 
 namespace hearth {
 
-inline constexpr uint32_t kXtWalkThreads = 512;
-
 struct XtWalkArgs {
   XtDecodeTables tables;
   const uint32_t* item_count = nullptr;
@@ -39,24 +37,15 @@ struct XtWalkArgs {
   uint32_t projection_count = 0;
   uint64_t code_offset_bytes[2] = {};
 
-  // x: row entries[e].x_row of q where `y` is null, else row e.
   const int8_t* q = nullptr;
+  bool rows_are_entries = false;  // row e of q belongs to entry e; else row entries[e].x_row
   // sums[e * sum_stride + projection * sum_projection_stride + row] += dot
   int32_t* sums = nullptr;
   uint32_t sum_stride = 0;
   uint32_t sum_projection_stride = 0;
-
-  // Down: what the last warp of a band needs to write y[entries[e].y_row]; gate and up: null.
-  float* y = nullptr;
-  uint32_t y_stride = 0;
-  uint32_t* finished = nullptr;    // (item_count_max, band_count): pairs of blocks that are done
-  const float* x_scale = nullptr;  // of q's rows
-  const int32_t* x_sum = nullptr;
-  uint64_t scale_offset_bytes = 0;  // row scales, in a blob
-  uint64_t multiplier_offset_bytes = 0;
 };
 
-// `blocks` blocks of kXtWalkThreads threads. One source for each number of bits.
+// `blocks` blocks of threads. One source for each number of bits.
 absl::Status EnqueueXtWalk2(const XtWalkArgs& args, XtDecodeKind kind, uint32_t blocks,
                             CudaStreamView stream);
 absl::Status EnqueueXtWalk3(const XtWalkArgs& args, XtDecodeKind kind, uint32_t blocks,
@@ -84,5 +73,23 @@ struct XtHiddenArgs {
   int32_t* sum = nullptr;
 };
 absl::Status EnqueueXtHidden(const XtHiddenArgs& args, CudaStreamView stream);
+
+// From sums of down to y[entries[e].y_row], of the entries of all items.
+struct XtOutputArgs {
+  const uint32_t* item_count = nullptr;
+  uint32_t item_count_max = 0;
+  const ExpertFfnItem* items = nullptr;
+  const ExpertFfnEntry* entries = nullptr;
+  uint32_t rows_max = 0;
+  uint32_t hidden = 0;
+  int32_t* sums = nullptr;         // (entries, hidden), zero afterwards
+  const float* h_scale = nullptr;  // (entries)
+  const int32_t* h_sum = nullptr;
+  uint64_t scale_offset_bytes = 0;
+  uint64_t multiplier_offset_bytes = 0;
+  float* y = nullptr;
+  uint32_t y_stride = 0;
+};
+absl::Status EnqueueXtOutput(const XtOutputArgs& args, CudaStreamView stream);
 
 }  // namespace hearth

@@ -24,8 +24,7 @@ TEST(ExpertXtPlan, FlashNextByHand) {
   EXPECT_EQ(plan->kind, XtDecodeKind::kHalfLevels);
   EXPECT_EQ(plan->shared_bytes, 192u << 10);
   EXPECT_EQ(plan->down_sum_offset_bytes, 24u * 2 * 640 * 4);
-  EXPECT_EQ(plan->finished_offset_bytes, plan->down_sum_offset_bytes + 24 * 2560 * 4);
-  EXPECT_EQ(plan->h_q_offset_bytes, plan->finished_offset_bytes + 10 * 160 * 4);
+  EXPECT_EQ(plan->h_q_offset_bytes, plan->down_sum_offset_bytes + 24 * 2560 * 4);
   EXPECT_EQ(plan->h_scale_offset_bytes, plan->h_q_offset_bytes + 24 * 640);
   EXPECT_EQ(plan->h_sum_offset_bytes, plan->h_scale_offset_bytes + 256);
   EXPECT_EQ(plan->workspace_bytes, plan->h_sum_offset_bytes + 256);
