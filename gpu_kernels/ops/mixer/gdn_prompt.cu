@@ -492,12 +492,7 @@ __global__ void __launch_bounds__(kNormWarps* kWarpLanes)
     const float y =
         __fmul_rn(__fmul_rn(__fmul_rn(o[i], factor), args.norm[i * kWarpLanes + lane]), gate);
     args.mixed[at] = y;
-    if (args.mixed_quantized.q == nullptr) continue;
-    const QuantizedLane quantized = QuantizeLane(y, true);
-    const size_t block = at / kWarpLanes;
-    args.mixed_quantized.q[at] = static_cast<int8_t>(quantized.q);
-    if (lane == 0) args.mixed_quantized.scale[block] = quantized.scale;
-    if (lane % 16 == 0) args.mixed_quantized.sum16[block * 2 + lane / 16] = quantized.sum16;
+    if (args.mixed_quantized.q != nullptr) StoreQuantizedLane(args.mixed_quantized, at, y);
   }
 }
 

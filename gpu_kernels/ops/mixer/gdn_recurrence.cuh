@@ -25,10 +25,23 @@ struct StateTile {
   float4 of[kKeyRows];
 };
 
+// The lane's rows of a key or query in shared memory, 16-byte aligned.
 template <uint32_t kKeyRows>
 __device__ inline void LoadKeys(const float* from, uint32_t lane, float (&values)[kKeyRows]) {
+  if constexpr (kKeyRows == 2) {
+    const float2 two = reinterpret_cast<const float2*>(from)[lane / 2];
+    values[0] = two.x;
+    values[1] = two.y;
+  } else {
 #pragma unroll
-  for (uint32_t i = 0; i < kKeyRows; ++i) values[i] = from[lane / 2 * kKeyRows + i];
+    for (uint32_t i = 0; i < kKeyRows; i += 4) {
+      const float4 four = LoadVector(from, (lane / 2 * kKeyRows + i) / 4);
+      values[i] = four.x;
+      values[i + 1] = four.y;
+      values[i + 2] = four.z;
+      values[i + 3] = four.w;
+    }
+  }
 }
 
 // Sums over the sixteen lanes of each column, cut in halves: afterwards the lane's one column is

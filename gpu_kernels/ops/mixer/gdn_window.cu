@@ -112,12 +112,8 @@ __device__ inline void FinishOutputs(const GdnBlock& block, const GpuGatedNormAr
     const size_t to = size_t{block.segment.row_begin + t} * block.shape.value_heads * slices +
                       block.head * slices + place.slice;
     if (output.mixed != nullptr) output.mixed[to * kSliceColumns + place.lane] = y;
-    if (output.mixed_quantized.q == nullptr) continue;
-    const QuantizedLane quantized = QuantizeLane(y, true);
-    output.mixed_quantized.q[to * kSliceColumns + place.lane] = static_cast<int8_t>(quantized.q);
-    if (place.lane == 0) output.mixed_quantized.scale[to] = quantized.scale;
-    if (place.lane % 16 == 0) {
-      output.mixed_quantized.sum16[to * 2 + place.lane / 16] = quantized.sum16;
+    if (output.mixed_quantized.q != nullptr) {
+      StoreQuantizedLane(output.mixed_quantized, to * kSliceColumns + place.lane, y);
     }
   }
 }

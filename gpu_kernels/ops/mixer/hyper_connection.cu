@@ -10,9 +10,9 @@
 namespace hearth {
 namespace {
 
-constexpr uint32_t kRanksInFlight = 8;
-constexpr uint32_t kStepThreadsMax = 640;  // leaves registers for kRanksInFlight vectors
-constexpr uint32_t kColumnThreads = 128;   // of the kernels that are element-wise along a row
+constexpr uint32_t kRanksInFlight = 5;
+constexpr uint32_t kCombineThreadsMax = 640;  // leaves registers for kRanksInFlight vectors
+constexpr uint32_t kColumnThreads = 128;      // of the kernels that are element-wise along a row
 constexpr uint32_t kStreamsInFlight = 4;
 
 // Vector `i` of row `row` of the combination. Mapped host memory is read past the caches.
@@ -49,19 +49,20 @@ __device__ inline float4 CombineVector(const GpuCombineSource& from, uint32_t ro
 }
 
 // What the write leaves in vector i of stream s of a row; `h` is what is there.
+template <bool kCombine>
 __device__ inline float4 WrittenVector(const GpuStreamStepArgs& args, uint32_t row, float inject,
                                        uint32_t i, float4 h) {
   if (args.write == StreamWrite::kNone) return h;
-  const float4 y = args.write == StreamWrite::kCombine
-                       ? CombineVector(args.combine, row, args.hidden, i)
-                       : LoadVector(args.y, size_t{row} * (args.hidden / 4) + i);
+  const float4 y = kCombine ? CombineVector(args.combine, row, args.hidden, i)
+                            : LoadVector(args.y, size_t{row} * (args.hidden / 4) + i);
   if (args.write == StreamWrite::kBroadcast) return y;
   return MapVector(y, h, [inject](float v, float old) { return __fmaf_rn(inject, v, old); });
 }
 
 // Block (s, row): one stream of one row, kVectors vectors a thread.
-template <uint32_t kVectors>
-__global__ void __launch_bounds__(kVectors == 1 ? kStepThreadsMax : 512)
+template <uint32_t kVectors, bool kCombine>
+__global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax : 1024) : 512,
+                                  kVectors == 1 && kCombine ? 2 : 1)
     StreamStepKernel(const GpuStreamStepArgs args) {
   __shared__ float partial[kBlockWarpsMax];
   const uint32_t row = blockIdx.y;
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kVectors == 1 ? kStepThreadsMax : 512)
   for (uint32_t k = 0; k < kVectors; ++k) {
     const uint32_t i = threadIdx.x + k * blockDim.x;
     if (i >= vectors) continue;
-    h[k] = WrittenVector(args, row, inject, i, h[k]);
+    h[k] = WrittenVector<kCombine>(args, row, inject, i, h[k]);
     if (args.write != StreamWrite::kNone) StoreVector(args.h, first + i, h[k]);
     sum = AddSquares(h[k], sum);
   }
@@ -101,36 +102,33 @@ __global__ void __launch_bounds__(kVectors == 1 ? kStepThreadsMax : 512)
   }
 }
 
-// Block (columns, row).
+// Block (columns, row): a thread for each value, a warp for each quantised block.
 __global__ void __launch_bounds__(kColumnThreads) StreamMixKernel(const GpuStreamMixArgs args) {
   const uint32_t row = blockIdx.y;
-  const uint32_t vectors = args.hidden / 4;
-  const uint32_t i = blockIdx.x * kColumnThreads + threadIdx.x;
-  const bool there = i < vectors;
-  float4 u = {0, 0, 0, 0};
-  for (uint32_t begin = 0; begin < args.streams && there; begin += kStreamsInFlight) {
-    float4 gate[kStreamsInFlight];
-    float4 hn[kStreamsInFlight];
+  const uint32_t j = blockIdx.x * kColumnThreads + threadIdx.x;
+  if (j >= args.hidden) return;  // the same for the whole warp
+  const size_t first = size_t{row} * args.streams * args.hidden + j;
+  float u = 0;
+  for (uint32_t begin = 0; begin < args.streams; begin += kStreamsInFlight) {
+    float gate[kStreamsInFlight];
+    float hn[kStreamsInFlight];
 #pragma unroll
     for (uint32_t s = 0; s < kStreamsInFlight; ++s) {
       if (begin + s >= args.streams) break;
-      const size_t at = (size_t{row} * args.streams + begin + s) * vectors + i;
-      gate[s] = LoadVector(args.gate, at);
-      hn[s] = LoadVector(args.hn, at);
+      const size_t at = first + size_t{begin + s} * args.hidden;
+      gate[s] = args.gate[at];
+      hn[s] = args.hn[at];
     }
 #pragma unroll
     for (uint32_t s = 0; s < kStreamsInFlight; ++s) {
       if (begin + s >= args.streams) break;
-      gate[s] = MapVector(gate[s], [](float v) { return SigmoidOf(v); });
-      u = {__fmaf_rn(gate[s].x, hn[s].x, u.x), __fmaf_rn(gate[s].y, hn[s].y, u.y),
-           __fmaf_rn(gate[s].z, hn[s].z, u.z), __fmaf_rn(gate[s].w, hn[s].w, u.w)};
+      u = __fmaf_rn(SigmoidOf(gate[s]), hn[s], u);
     }
   }
-  const float per_stream = 1.0f / static_cast<float>(args.streams);
-  u = MapVector(u, [per_stream](float v) { return __fmul_rn(v, per_stream); });
-  const size_t at = size_t{row} * vectors + i;
-  if (there) StoreVector(args.u, at, u);
-  if (args.u_quantized.q != nullptr) StoreQuantized(args.u_quantized, at, u, there);
+  u = __fmul_rn(u, 1.0f / static_cast<float>(args.streams));
+  const size_t at = size_t{row} * args.hidden + j;
+  args.u[at] = u;
+  if (args.u_quantized.q != nullptr) StoreQuantizedLane(args.u_quantized, at, u);
 }
 
 __global__ void __launch_bounds__(kColumnThreads) CombineKernel(const GpuCombineArgs args) {
@@ -150,10 +148,16 @@ absl::Status LaunchStreamStep(const GpuStreamStepArgs& args, CudaStreamView stre
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const uint32_t vectors = args.hidden / 4;
   const dim3 grid(args.streams, args.rows);
-  if (vectors <= kStepThreadsMax) {
-    StreamStepKernel<1><<<grid, RoundUpToWarp(vectors), 0, stream.get()>>>(args);
+  if (args.write == StreamWrite::kCombine) {
+    if (vectors <= kCombineThreadsMax) {
+      StreamStepKernel<1, true><<<grid, RoundUpToWarp(vectors), 0, stream.get()>>>(args);
+    } else {
+      StreamStepKernel<8, true><<<grid, 512, 0, stream.get()>>>(args);
+    }
+  } else if (vectors <= 1024) {
+    StreamStepKernel<1, false><<<grid, RoundUpToWarp(vectors), 0, stream.get()>>>(args);
   } else {
-    StreamStepKernel<8><<<grid, 512, 0, stream.get()>>>(args);
+    StreamStepKernel<8, false><<<grid, 512, 0, stream.get()>>>(args);
   }
   return CudaStatus(cudaGetLastError(), "launch of a step of the residual streams");
 }
@@ -161,7 +165,7 @@ absl::Status LaunchStreamStep(const GpuStreamStepArgs& args, CudaStreamView stre
 absl::Status LaunchStreamMix(const GpuStreamMixArgs& args, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(CheckStreamMix(args));
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
-  const dim3 grid((args.hidden / 4 + kColumnThreads - 1) / kColumnThreads, args.rows);
+  const dim3 grid((args.hidden + kColumnThreads - 1) / kColumnThreads, args.rows);
   StreamMixKernel<<<grid, kColumnThreads, 0, stream.get()>>>(args);
   return CudaStatus(cudaGetLastError(), "launch of the mix of the residual streams");
 }

@@ -22,6 +22,16 @@ __device__ inline float ScoreOf(uint32_t key) {
   return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key);
 }
 
+// By halves, so that few comparisons wait for each other.
+template <uint32_t kCount>
+__device__ inline uint32_t MostOf(const uint32_t* key) {
+  if constexpr (kCount == 1) {
+    return key[0];
+  } else {
+    return max(MostOf<kCount / 2>(key), MostOf<kCount / 2>(key + kCount / 2));
+  }
+}
+
 // Expert e lies in lane e % 32, at e / 32. Lane r keeps choice r.
 template <uint32_t kPerLane>
 __global__ void __launch_bounds__(kWarpLanes) RouterKernel(const GpuRouterArgs args) {
@@ -42,16 +52,12 @@ __global__ void __launch_bounds__(kWarpLanes) RouterKernel(const GpuRouterArgs a
   float chosen_score = 0;
   float top = 0;
   for (uint32_t r = 0; r < args.ranks; ++r) {
-    uint32_t best = key[0];
-    uint32_t at = 0;
+    const uint32_t most = __reduce_max_sync(kAllWarpLanes, MostOf<kPerLane>(key));
+    uint32_t ties = 0;  // bit i: key i of the lane
 #pragma unroll
-    for (uint32_t i = 1; i < kPerLane; ++i) {
-      at = key[i] > best ? i : at;
-      best = key[i] > best ? key[i] : best;
-    }
-    const uint32_t most = __reduce_max_sync(kAllWarpLanes, best);
-    const uint32_t expert =
-        __reduce_min_sync(kAllWarpLanes, best == most ? at * kWarpLanes + lane : UINT32_MAX);
+    for (uint32_t i = 0; i < kPerLane; ++i) ties |= (key[i] == most ? 1u : 0u) << i;
+    const uint32_t expert = __reduce_min_sync(
+        kAllWarpLanes, ties != 0 ? (__ffs(ties) - 1) * kWarpLanes + lane : UINT32_MAX);
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) {
       if (i * kWarpLanes + lane == expert) key[i] = kTaken;

@@ -114,4 +114,15 @@ __device__ inline void StoreQuantized(const QuantizedOut& out, size_t vector, fl
   if (in_block % 4 == 0) out.sum16[block * 2 + in_block / 4] = sum;
 }
 
+// Quantises a block whose element `at` (counted from the start of all rows) is the lane's. All
+// lanes call.
+__device__ inline void StoreQuantizedLane(const QuantizedOut& out, size_t at, float x) {
+  const QuantizedLane quantized = QuantizeLane(x, true);
+  const size_t block = at / kActivationBlockValues;
+  const uint32_t lane = threadIdx.x % kWarpLanes;
+  out.q[at] = static_cast<int8_t>(quantized.q);
+  if (lane == 0) out.scale[block] = quantized.scale;
+  if (lane % 16 == 0) out.sum16[block * 2 + lane / 16] = quantized.sum16;
+}
+
 }  // namespace hearth
