@@ -31,30 +31,40 @@ __device__ inline MmaA LoadA(const __nv_bfloat16* tile, uint32_t stride) {
   return a;
 }
 
-// B[k][n] = tile[n][k] for n in [0, 16), k in [0, 16).
-__device__ inline MmaB LoadBFromRows(const __nv_bfloat16* tile, uint32_t stride) {
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t address =
-      SharedAddress(tile + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
+// Matrices of eight rows of 16 bytes. Lanes 8 * i to 8 * i + 7 give the addresses of the rows of
+// matrix i; a lane receives four bytes of each: bytes lane % 4 * 4 of row lane / 4 or, transposed,
+// the two bytes lane / 4 * 2 of row lane % 4 * 2 and of the next.
+__device__ inline MmaB LoadMatrices4(const void* row) {
   MmaB b;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(b.x[0]), "=r"(b.x[1]), "=r"(b.x[2]), "=r"(b.x[3])
-               : "r"(address)
+               : "r"(SharedAddress(row))
                : "memory");
   return b;
 }
-
-// B[k][n] = tile[k][n] for k in [0, 16), n in [0, 16).
-__device__ inline MmaB LoadBFromColumns(const __nv_bfloat16* tile, uint32_t stride) {
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t address =
-      SharedAddress(tile + (lane % 8 + lane / 8 % 2 * 8) * stride + lane / 16 * 8);
+__device__ inline MmaB LoadTransposed4(const void* row) {
   MmaB b;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(b.x[0]), "=r"(b.x[1]), "=r"(b.x[2]), "=r"(b.x[3])
-               : "r"(address)
+               : "r"(SharedAddress(row))
                : "memory");
   return b;
+}
+__device__ inline uint2 LoadMatrices2(const void* row) {
+  uint2 x;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(x.x), "=r"(x.y)
+               : "r"(SharedAddress(row))
+               : "memory");
+  return x;
+}
+__device__ inline uint2 LoadTransposed2(const void* row) {
+  uint2 x;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+               : "=r"(x.x), "=r"(x.y)
+               : "r"(SharedAddress(row))
+               : "memory");
+  return x;
 }
 
 // 16 x 8 sums: lane l holds (l / 4, l % 4 * 2 + {0, 1}) and the same eight rows below.
@@ -81,11 +91,18 @@ __device__ inline Bf16Terms SplitBf16(float x) {
   return {high, __float2bfloat16_rn(__fsub_rn(x, __bfloat162float(high)))};
 }
 
-// 16 bytes from global to shared memory, without registers; zeros when not `valid`.
-__device__ inline void CopyAsync16(void* shared, const void* global, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
-               "l"(global), "r"(valid ? 16 : 0)
-               : "memory");
+// 4, 8 or 16 bytes from global to shared memory, without registers; zeros when not `valid`.
+template <uint32_t kBytes>
+__device__ inline void CopyAsync(void* shared, const void* global, bool valid) {
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
+                 "l"(global), "r"(valid ? 16 : 0)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(SharedAddress(shared)),
+                 "l"(global), "n"(kBytes), "r"(valid ? kBytes : 0)
+                 : "memory");
+  }
 }
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `kLeft` of the committed groups are under way.

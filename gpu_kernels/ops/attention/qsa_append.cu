@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kWarps = 8;
 constexpr uint32_t kValuesPerLane = kQsaHeadDimMax / kWarpLanes;
+constexpr uint32_t kRawValuesPerLane = kQsaIndexerDimMax / kWarpLanes;
 
 struct KernelArgs {
   QsaAppendArgs a;
@@ -46,8 +47,31 @@ struct NormAndRotation {
   float epsilon;
 };
 
+// What norm and rotation read besides the head, asked for before any of it is waited for. Value i
+// of the head has angle i % half_rotary.
+struct Factors {
+  float weight[kValuesPerLane];
+  float cos[kValuesPerLane];
+  float sin[kValuesPerLane];
+};
+
+__device__ Factors LoadFactors(const NormAndRotation& r) {
+  Factors f;
+  const uint32_t lane = threadIdx.x % kWarpLanes;
+#pragma unroll
+  for (uint32_t j = 0; j < kValuesPerLane; ++j) {
+    const uint32_t i = j * kWarpLanes + lane;
+    const uint32_t angle = i < r.half_rotary ? i : i - r.half_rotary;
+    f.weight[j] = i < r.dim ? __ldg(r.weight + i) : 0.0f;
+    f.cos[j] = i < 2 * r.half_rotary ? __ldg(r.cos + angle) : 1.0f;
+    f.sin[j] = i < 2 * r.half_rotary ? __ldg(r.sin + angle) : 0.0f;
+  }
+  return f;
+}
+
 // In place; `shared` (kQsaHeadDimMax) belongs to the warp: rotation pairs values of two lanes.
-__device__ void NormaliseAndRotate(const NormAndRotation& r, float* shared, Head* head) {
+__device__ void NormaliseAndRotate(const NormAndRotation& r, const Factors& f, float* shared,
+                                   Head* head) {
   const uint32_t lane = threadIdx.x % kWarpLanes;
   float squares = 0;
 #pragma unroll
@@ -57,8 +81,7 @@ __device__ void NormaliseAndRotate(const NormAndRotation& r, float* shared, Head
 #pragma unroll
   for (uint32_t j = 0; j < kValuesPerLane; ++j) {
     const uint32_t i = j * kWarpLanes + lane;
-    if (i >= r.dim) continue;
-    head->x[j] = __fmul_rn(__fmul_rn(head->x[j], factor), __fadd_rn(1.0f, r.weight[i]));
+    head->x[j] = __fmul_rn(__fmul_rn(head->x[j], factor), __fadd_rn(1.0f, f.weight[j]));
     if (i < 2 * r.half_rotary) shared[i] = head->x[j];
   }
   __syncwarp();
@@ -67,9 +90,8 @@ __device__ void NormaliseAndRotate(const NormAndRotation& r, float* shared, Head
     const uint32_t i = j * kWarpLanes + lane;
     if (i >= 2 * r.half_rotary) continue;
     const bool first = i < r.half_rotary;
-    const uint32_t angle = first ? i : i - r.half_rotary;
-    const float other = __fmul_rn(shared[first ? i + r.half_rotary : angle], r.sin[angle]);
-    head->x[j] = __fmaf_rn(head->x[j], r.cos[angle], first ? -other : other);
+    const float other = __fmul_rn(shared[first ? i + r.half_rotary : i - r.half_rotary], f.sin[j]);
+    head->x[j] = __fmaf_rn(head->x[j], f.cos[j], first ? -other : other);
   }
 }
 
@@ -127,56 +149,95 @@ __device__ const float* RawKeyOf(const KernelArgs& args, uint32_t row) {
 
 // Mean of the raw keys of the block of `row`, which the pass completes; norm; rotation at its first
 // position. Keys before the segment's first row come from the ring.
-__device__ void PoolBlock(const KernelArgs& args, const GpuSegment& segment, uint32_t row,
-                          float* shared) {
-  const GpuLayerState& state = segment.layers[args.a.layer];
+__device__ void PoolBlock(const KernelArgs& args, const GpuSegment& segment,
+                          const GpuLayerState& state, uint32_t row, float* shared) {
   const uint32_t dim = args.indexer_head_dim;
   const uint32_t block = (segment.base + (row - segment.row_begin)) / args.block_tokens;
+  const NormAndRotation rotation = {args.a.index_k_norm,
+                                    args.a.block_cos + size_t{row} * args.half_rotary,
+                                    args.a.block_sin + size_t{row} * args.half_rotary,
+                                    dim,
+                                    args.half_rotary,
+                                    args.epsilon};
+  const Factors factors = LoadFactors(rotation);
   Head key = {};
+#pragma unroll 4
   for (uint32_t i = 0; i < args.block_tokens; ++i) {
     const uint32_t position = block * args.block_tokens + i;
     const float* raw = position < segment.base
                            ? state.raw_keys + size_t{position & (args.a.pass.ring_rows - 1)} * dim
                            : RawKeyOf(args, segment.row_begin + (position - segment.base));
-    const Head one = LoadHead(raw, dim);
+    const uint32_t lane = threadIdx.x % kWarpLanes;
 #pragma unroll
-    for (uint32_t j = 0; j < kValuesPerLane; ++j) key.x[j] = __fadd_rn(key.x[j], one.x[j]);
+    for (uint32_t j = 0; j < kRawValuesPerLane; ++j) {
+      const uint32_t d = j * kWarpLanes + lane;
+      if (d < dim) key.x[j] = __fadd_rn(key.x[j], raw[d]);
+    }
   }
 #pragma unroll
   for (float& x : key.x) x = __fdiv_rn(x, static_cast<float>(args.block_tokens));
-  NormaliseAndRotate(
-      {args.a.index_k_norm, args.a.block_cos + size_t{row} * args.half_rotary,
-       args.a.block_sin + size_t{row} * args.half_rotary, dim, args.half_rotary, args.epsilon},
-      shared, &key);
+  NormaliseAndRotate(rotation, factors, shared, &key);
   StoreHead(key, dim, state.block_keys + size_t{block} * dim);
 }
 
-// The warp of a segment's first row also pools the block that an earlier pass has begun and then
-// writes the ring: no other warp touches the ring, so that a prompt longer than it does not
-// overwrite what is still to be read.
+__device__ void StoreRawKey(const KernelArgs& args, const GpuSegment& segment,
+                            const GpuLayerState& state, uint32_t row) {
+  const uint32_t slot = (segment.base + (row - segment.row_begin)) & (args.a.pass.ring_rows - 1);
+  StoreHead(LoadHead(RawKeyOf(args, row), args.indexer_head_dim), args.indexer_head_dim,
+            state.raw_keys + size_t{slot} * args.indexer_head_dim);
+}
+
+// A block that an earlier pass has begun is pooled by the warp of the segment's first row. Where
+// the rows of the segment could overwrite what it reads, the same warp writes the ring, afterwards;
+// elsewhere each row writes its own key.
 __device__ void AppendRawKey(const KernelArgs& args, const GpuSegment& segment, uint32_t row,
                              float* shared) {
+  const GpuLayerState state = segment.layers[args.a.layer];
   const uint32_t i = row - segment.row_begin;
-  const uint32_t position = segment.base + i;
-  if ((position + 1) % args.block_tokens == 0 && i + 1 >= args.block_tokens) {
-    PoolBlock(args, segment, row, shared);
+  const uint32_t ring_rows = args.a.pass.ring_rows;
+  const bool alone = segment.rows + args.block_tokens <= ring_rows;
+  if (alone) StoreRawKey(args, segment, state, row);
+  if ((segment.base + i + 1) % args.block_tokens == 0 && i + 1 >= args.block_tokens) {
+    PoolBlock(args, segment, state, row, shared);
     __syncwarp();
   }
   if (i != 0) return;
   const uint32_t begun = segment.base % args.block_tokens;
   if (begun != 0 && begun + segment.rows >= args.block_tokens) {
-    PoolBlock(args, segment, row, shared);
+    PoolBlock(args, segment, state, row, shared);
     __syncwarp();
   }
-  const GpuLayerState& state = segment.layers[args.a.layer];
-  const uint32_t ring_rows = args.a.pass.ring_rows;
+  if (alone) return;
   const uint32_t first = segment.rows > ring_rows ? segment.rows - ring_rows : 0;
   for (uint32_t r = first; r < segment.rows; ++r) {
-    const Head raw = LoadHead(RawKeyOf(args, segment.row_begin + r), args.indexer_head_dim);
-    StoreHead(
-        raw, args.indexer_head_dim,
-        state.raw_keys + size_t{(segment.base + r) & (ring_rows - 1)} * args.indexer_head_dim);
+    StoreRawKey(args, segment, state, segment.row_begin + r);
   }
+}
+
+// A head of a projection in place: queries of attention and of the indexer.
+__device__ void RotateInPlace(const NormAndRotation& rotation, float* x, float* shared) {
+  const Factors factors = LoadFactors(rotation);
+  Head head = LoadHead(x, rotation.dim);
+  NormaliseAndRotate(rotation, factors, shared, &head);
+  StoreHead(head, rotation.dim, x);
+}
+
+__device__ void AppendKeyOrValue(const KernelArgs& args, const GpuSegment* segments, uint32_t row,
+                                 uint32_t item, const NormAndRotation& rotation, float* shared) {
+  const bool is_key = item < args.kv_head_count;
+  const uint32_t kv_head = is_key ? item : item - args.kv_head_count;
+  const float* const from = is_key ? args.a.k : args.a.v;
+  Head head =
+      LoadHead(from + (size_t{row} * args.kv_head_count + kv_head) * args.head_dim, args.head_dim);
+  const GpuSegment segment = segments[args.a.pass.row_segment[row]];
+  const GpuLayerState state = segment.layers[args.a.layer];
+  if (is_key) {
+    const Factors factors = LoadFactors(rotation);
+    NormaliseAndRotate(rotation, factors, shared, &head);
+  }
+  const size_t position = segment.base + (row - segment.row_begin);
+  AppendHead(args, head, position * args.kv_head_count + kv_head, is_key ? state.k : state.v,
+             is_key ? state.k_scale : state.v_scale);
 }
 
 // grid: (rows, items of a row / kWarps). Items: query heads, key heads, value heads, indexer
@@ -188,47 +249,35 @@ __global__ void __launch_bounds__(kWarps* kWarpLanes) QsaAppendKernel(const Kern
   const uint32_t row = blockIdx.x;
   uint32_t item = blockIdx.y * kWarps + warp;
   const QsaAppendArgs& a = args.a;
-  const GpuSegment& segment = a.pass.segments[a.pass.row_segment[row]];
-  const float* const cos = a.cos + size_t{row} * args.half_rotary;
-  const float* const sin = a.sin + size_t{row} * args.half_rotary;
-  const uint32_t position = segment.base + (row - segment.row_begin);
-
+  NormAndRotation rotation = {a.q_norm,
+                              a.cos + size_t{row} * args.half_rotary,
+                              a.sin + size_t{row} * args.half_rotary,
+                              args.head_dim,
+                              args.half_rotary,
+                              args.epsilon};
   if (item < args.head_count) {
-    float* const x = a.qg + (size_t{row} * args.head_count + item) * 2 * args.head_dim;
-    Head head = LoadHead(x, args.head_dim);
-    NormaliseAndRotate({a.q_norm, cos, sin, args.head_dim, args.half_rotary, args.epsilon}, shared,
-                       &head);
-    StoreHead(head, args.head_dim, x);
+    RotateInPlace(rotation, a.qg + (size_t{row} * args.head_count + item) * 2 * args.head_dim,
+                  shared);
     return;
   }
   item -= args.head_count;
   if (item < 2 * args.kv_head_count) {
-    const GpuLayerState& state = segment.layers[a.layer];
-    const bool is_key = item < args.kv_head_count;
-    const uint32_t kv_head = is_key ? item : item - args.kv_head_count;
-    Head head = LoadHead(
-        (is_key ? a.k : a.v) + (size_t{row} * args.kv_head_count + kv_head) * args.head_dim,
-        args.head_dim);
-    if (is_key) {
-      NormaliseAndRotate({a.k_norm, cos, sin, args.head_dim, args.half_rotary, args.epsilon},
-                         shared, &head);
-    }
-    AppendHead(args, head, size_t{position} * args.kv_head_count + kv_head,
-               is_key ? state.k : state.v, is_key ? state.k_scale : state.v_scale);
+    rotation.weight = a.k_norm;
+    AppendKeyOrValue(args, a.pass.segments, row, item, rotation, shared);
     return;
   }
   item -= 2 * args.kv_head_count;
   if (item < args.indexer_head_count) {
-    float* const x =
-        a.index + (size_t{row} * (args.indexer_head_count + 1) + item) * args.indexer_head_dim;
-    Head head = LoadHead(x, args.indexer_head_dim);
-    NormaliseAndRotate(
-        {a.index_q_norm, cos, sin, args.indexer_head_dim, args.half_rotary, args.epsilon}, shared,
-        &head);
-    StoreHead(head, args.indexer_head_dim, x);
+    rotation.weight = a.index_q_norm;
+    rotation.dim = args.indexer_head_dim;
+    const size_t at = size_t{row} * (args.indexer_head_count + 1) + item;
+    RotateInPlace(rotation, a.index + at * args.indexer_head_dim, shared);
     return;
   }
-  if (item == args.indexer_head_count) AppendRawKey(args, segment, row, shared);
+  if (item == args.indexer_head_count) {
+    const GpuSegment segment = a.pass.segments[a.pass.row_segment[row]];
+    AppendRawKey(args, segment, row, shared);
+  }
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 // The best blocks of a row: exact, of equal scores the lower blocks, in ascending order. One block
 // of threads for each row.
 //
-// Scores are not negative, so that their bits order as they do; a NaN is larger than all. A radix
-// selection finds the smallest score that is still chosen: digits of 12, 12 and 7 bits, a histogram
-// each. Then bitmaps of what lies above it and of what equals it give the choice by rank.
+// Scores are not negative, so that their bits order as they do; a NaN is larger than all. As many
+// threads as blocks are chosen hold a score that is no less than the `block_count_max`-th best of
+// the threads' own maxima: this bound leaves few candidates of a long row. A radix selection among
+// those (digits of 12, 12 and 7 bits, a histogram each) finds the smallest score that is still
+// chosen. Then bitmaps of what lies above it and of what equals it give the choice by rank. When
+// more candidates are left than have a place, the radix selection runs over the whole row.
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/attention/qsa_device.cuh"
@@ -14,13 +17,17 @@ namespace {
 
 constexpr uint32_t kThreads = 1024;
 constexpr uint32_t kWarps = kThreads / kWarpLanes;
-constexpr uint32_t kValuesPerThread = 16;  // in registers, when a row has no more
+constexpr uint32_t kKeysPerThread = 16;  // of a chunk
+constexpr uint32_t kChunk = kThreads * kKeysPerThread;
 constexpr uint32_t kDigitBits = 12;
 constexpr uint32_t kBins = 1u << kDigitBits;
 constexpr uint32_t kBinsPerThread = kBins / kThreads;
 constexpr uint32_t kWords = kQsaBlocksMax / 32;
 constexpr uint32_t kWordsPerThread = kWords / kThreads;
 constexpr uint32_t kKeyBits = 31;
+constexpr uint32_t kBoundLowBit = 15;  // a bound of sixteen bits is close enough
+constexpr uint32_t kCandidatesPerThread = 4;
+constexpr uint32_t kCandidatesMax = kCandidatesPerThread * kThreads;
 
 struct Shared {
   union {
@@ -30,13 +37,16 @@ struct Shared {
       uint32_t equal[kWords];
     } bitmap;
   };
+  uint32_t candidate_key[kCandidatesMax];
+  uint16_t candidate_block[kCandidatesMax];
   uint2 warp_totals[kWarps];
   uint32_t digit;
   uint32_t remaining;
 };
 
-// Sums of the two counts over the threads before this one. All threads call.
-__device__ uint2 SumBefore(uint2 own, Shared* shared) {
+// Sums of the two counts over the threads before this one; in `all`, over all threads. All threads
+// call.
+__device__ uint2 SumBefore(uint2 own, Shared* shared, uint2* all) {
   const uint32_t lane = threadIdx.x % kWarpLanes;
   const uint32_t warp = threadIdx.x / kWarpLanes;
   uint2 sum = own;
@@ -48,46 +58,57 @@ __device__ uint2 SumBefore(uint2 own, Shared* shared) {
   }
   if (lane == kWarpLanes - 1) shared->warp_totals[warp] = sum;
   __syncthreads();
-  uint2 before = lane < warp ? shared->warp_totals[lane] : uint2{0, 0};
-  before.x = __reduce_add_sync(kEveryLane, before.x);
-  before.y = __reduce_add_sync(kEveryLane, before.y);
+  static_assert(kWarps == kWarpLanes);
+  const uint2 total = shared->warp_totals[lane];
+  *all = {__reduce_add_sync(kEveryLane, total.x), __reduce_add_sync(kEveryLane, total.y)};
+  const uint2 before = {__reduce_add_sync(kEveryLane, lane < warp ? total.x : 0),
+                        __reduce_add_sync(kEveryLane, lane < warp ? total.y : 0)};
   __syncthreads();
   return {before.x + sum.x - own.x, before.y + sum.y - own.y};
 }
 
-// The keys of a row: score i is seen by thread i % kThreads, a whole warp at a time.
-template <bool kInRegisters>
-struct Row {
+// Sixteen keys of a row a thread: blocks begin + j * kThreads + thread; zero beyond the row.
+struct Chunk {
+  uint32_t key[kKeysPerThread];
+
+  __device__ Chunk(const float* scores, uint32_t begin, uint32_t count) {
+#pragma unroll
+    for (uint32_t j = 0; j < kKeysPerThread; ++j) {
+      const uint32_t i = begin + j * kThreads + threadIdx.x;
+      key[j] = i < count ? __float_as_uint(__ldg(scores + i)) & 0x7FFFFFFFu : 0;
+    }
+  }
+};
+
+// The whole row, from memory each time.
+struct WholeRow {
   const float* scores;
   uint32_t count;
-  uint32_t key[kInRegisters ? kValuesPerThread : 1];
 
-  __device__ uint32_t Load(uint32_t i) const { return __float_as_uint(scores[i]) & 0x7FFFFFFFu; }
-  __device__ Row(const float* scores_in, uint32_t count_in) : scores(scores_in), count(count_in) {
-    if constexpr (kInRegisters) {
+  // visit(block, key, valid) by whole warps, a warp's blocks being those of one word of a bitmap.
+  template <class Visit>
+  __device__ void ForEach(Visit visit) const {
+    for (uint32_t begin = 0; begin < count; begin += kChunk) {
+      const Chunk chunk(scores, begin, count);
 #pragma unroll
-      for (uint32_t j = 0; j < kValuesPerThread; ++j) {
-        const uint32_t i = j * kThreads + threadIdx.x;
-        key[j] = i < count ? Load(i) : 0;
+      for (uint32_t j = 0; j < kKeysPerThread; ++j) {
+        const uint32_t i = begin + j * kThreads + threadIdx.x;
+        if (begin + j * kThreads < count) visit(i, chunk.key[j], i < count);
       }
     }
   }
-  // visit(i, key, valid) by whole warps.
+};
+
+struct Candidates {
+  const Shared& shared;
+  uint32_t count;
+
   template <class Visit>
   __device__ void ForEach(Visit visit) const {
-    if constexpr (kInRegisters) {
-#pragma unroll
-      for (uint32_t j = 0; j < kValuesPerThread; ++j) {
-        if (j * kThreads >= count) break;
-        const uint32_t i = j * kThreads + threadIdx.x;
-        visit(i, key[j], i < count);
-      }
-    } else {
-#pragma unroll 8
-      for (uint32_t begin = 0; begin < count; begin += kThreads) {
-        const uint32_t i = begin + threadIdx.x;
-        visit(i, i < count ? Load(i) : 0, i < count);
-      }
+    for (uint32_t begin = 0; begin < count; begin += kThreads) {
+      const uint32_t i = begin + threadIdx.x;
+      const bool valid = i < count;
+      visit(valid ? shared.candidate_block[i] : 0, valid ? shared.candidate_key[i] : 0, valid);
     }
   }
 };
@@ -118,7 +139,8 @@ __device__ void FindDigit(uint32_t remaining, Shared* shared) {
     counts[i] = shared->bins[kBins - 1 - (threadIdx.x * kBinsPerThread + i)];
     own += counts[i];
   }
-  uint32_t before = SumBefore({own, 0}, shared).x;
+  uint2 all;
+  uint32_t before = SumBefore({own, 0}, shared, &all).x;
   if (before < remaining && remaining <= before + own) {
 #pragma unroll
     for (uint32_t i = 0; i < kBinsPerThread; ++i) {
@@ -152,25 +174,65 @@ __device__ uint32_t FindThreshold(const RowT& row, uint32_t* remaining, Shared* 
   return prefix;
 }
 
-// Writes the numbers of the chosen blocks, ascending.
-template <class RowT>
-__device__ void WriteChoice(const RowT& row, uint32_t threshold, uint32_t equals, Shared* shared,
-                            uint32_t* chosen) {
-  const uint32_t lane = threadIdx.x % kWarpLanes;
-  for (uint32_t i = threadIdx.x; i < kWords; i += kThreads) {
-    shared->bitmap.above[i] = 0;
-    shared->bitmap.equal[i] = 0;
+// At least `count` keys of the row are no less than the result. `largest`: of this thread's keys.
+__device__ uint32_t LowerBound(uint32_t largest, uint32_t count) {
+  uint32_t bound = 0;
+  for (uint32_t bit = kKeyBits; bit-- > kBoundLowBit;) {
+    const uint32_t higher = bound | 1u << bit;
+    if (static_cast<uint32_t>(__syncthreads_count(largest >= higher)) >= count) bound = higher;
+  }
+  return bound;
+}
+
+// Keys of a chunk that are no less than `bound`, behind `found` others. Returns how many there are
+// then, counting those that had no place.
+__device__ uint32_t CollectCandidates(const Chunk& chunk, uint32_t begin, uint32_t count,
+                                      uint32_t bound, uint32_t found, Shared* shared) {
+  uint32_t chosen = 0;
+#pragma unroll
+  for (uint32_t j = 0; j < kKeysPerThread; ++j) {
+    const uint32_t i = begin + j * kThreads + threadIdx.x;
+    chosen += i < count && chunk.key[j] >= bound ? 1 : 0;
+  }
+  uint2 all;
+  uint32_t at = found + SumBefore({chosen, 0}, shared, &all).x;
+#pragma unroll
+  for (uint32_t j = 0; j < kKeysPerThread; ++j) {
+    const uint32_t i = begin + j * kThreads + threadIdx.x;
+    if (i >= count || chunk.key[j] < bound) continue;
+    if (at < kCandidatesMax) {
+      shared->candidate_key[at] = chunk.key[j];
+      shared->candidate_block[at] = static_cast<uint16_t>(i);
+    }
+    ++at;
+  }
+  return found + all.x;
+}
+
+// All candidates of the row; more than kCandidatesMax when they had no place.
+__device__ uint32_t FindCandidates(const float* scores, uint32_t count, uint32_t chosen_count,
+                                   Shared* shared) {
+  const Chunk first(scores, 0, count);
+  uint32_t largest = 0;
+#pragma unroll
+  for (uint32_t key : first.key) largest = max(largest, key);
+  for (uint32_t begin = kChunk; begin < count; begin += kChunk) {
+    const Chunk chunk(scores, begin, count);
+#pragma unroll
+    for (uint32_t key : chunk.key) largest = max(largest, key);
+  }
+  const uint32_t bound = chosen_count <= kThreads ? LowerBound(largest, chosen_count) : 0;
+  uint32_t found = CollectCandidates(first, 0, count, bound, 0, shared);
+  for (uint32_t begin = kChunk; begin < count; begin += kChunk) {
+    found = CollectCandidates(Chunk(scores, begin, count), begin, count, bound, found, shared);
   }
   __syncthreads();
-  row.ForEach([&](uint32_t i, uint32_t key, bool valid) {
-    const uint32_t above = __ballot_sync(kEveryLane, valid && key > threshold);
-    const uint32_t equal = __ballot_sync(kEveryLane, valid && key == threshold);
-    if (lane == 0 && i < kQsaBlocksMax) {
-      shared->bitmap.above[i / 32] = above;
-      shared->bitmap.equal[i / 32] = equal;
-    }
-  });
-  __syncthreads();
+  return found;
+}
+
+// Writes the numbers of the blocks in the bitmaps, ascending: all above and the first `equals`
+// equal ones.
+__device__ void WriteChoice(uint32_t equals, Shared* shared, uint32_t* chosen) {
   uint32_t above[kWordsPerThread];
   uint32_t equal[kWordsPerThread];
   uint2 own = {0, 0};
@@ -181,7 +243,8 @@ __device__ void WriteChoice(const RowT& row, uint32_t threshold, uint32_t equals
     own.x += __popc(above[w]);
     own.y += __popc(equal[w]);
   }
-  const uint2 before = SumBefore(own, shared);
+  uint2 all;
+  const uint2 before = SumBefore(own, shared, &all);
   uint32_t equals_before = before.y;
   uint32_t rank = before.x + min(before.y, equals);
 #pragma unroll
@@ -197,13 +260,23 @@ __device__ void WriteChoice(const RowT& row, uint32_t threshold, uint32_t equals
   }
 }
 
-template <bool kInRegisters>
-__device__ void ChooseBlocks(const float* scores, uint32_t count, uint32_t chosen_count,
-                             Shared* shared, uint32_t* chosen) {
-  const Row<kInRegisters> row(scores, count);
+template <class RowT>
+__device__ void ChooseFrom(const RowT& row, uint32_t chosen_count, Shared* shared,
+                           uint32_t* chosen) {
   uint32_t equals = chosen_count;
   const uint32_t threshold = FindThreshold(row, &equals, shared);
-  WriteChoice(row, threshold, equals, shared, chosen);
+  for (uint32_t i = threadIdx.x; i < kWords; i += kThreads) {
+    shared->bitmap.above[i] = 0;
+    shared->bitmap.equal[i] = 0;
+  }
+  __syncthreads();
+  row.ForEach([&](uint32_t block, uint32_t key, bool valid) {
+    if (!valid || key < threshold) return;
+    uint32_t* const words = key > threshold ? shared->bitmap.above : shared->bitmap.equal;
+    atomicOr(&words[block / 32], 1u << block % 32);
+  });
+  __syncthreads();
+  WriteChoice(equals, shared, chosen);
 }
 
 // grid: (rows of the launch).
@@ -215,10 +288,11 @@ __global__ void __launch_bounds__(kThreads, 1) QsaChooseKernel(const QsaSelectKe
   if (blocks <= args.block_count_max) return;
   const float* const scores = args.scores + size_t{blockIdx.x} * args.score_stride;
   uint32_t* const chosen = args.chosen + size_t{row} * args.block_count_max;
-  if (blocks <= kThreads * kValuesPerThread) {
-    ChooseBlocks<true>(scores, blocks, args.block_count_max, &shared, chosen);
+  const uint32_t found = FindCandidates(scores, blocks, args.block_count_max, &shared);
+  if (found <= kCandidatesMax) {
+    ChooseFrom(Candidates{shared, found}, args.block_count_max, &shared, chosen);
   } else {
-    ChooseBlocks<false>(scores, blocks, args.block_count_max, &shared, chosen);
+    ChooseFrom(WholeRow{scores, blocks}, args.block_count_max, &shared, chosen);
   }
 }
 

@@ -20,17 +20,15 @@ namespace {
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kWarps = kThreads / kWarpLanes;
 constexpr uint32_t kProductRows = 16 * kWarps;
-constexpr uint32_t kTile = 64;  // positions
+constexpr uint32_t kTile = kKvTile;
 constexpr uint32_t kTileColumns = kTile / 8;
 
-template <int kDim>
+template <int kDim, KvFormat kFormat>
 struct Shared {
   static constexpr uint32_t kStride = kDim + 8;
   alignas(16) __nv_bfloat16 q[2][kProductRows * kStride];  // high and low terms
-  alignas(16) __nv_bfloat16 k[kTile * kStride];
-  alignas(16) __nv_bfloat16 v[kTile * kStride];
-  float k_scale[kTile];
-  float v_scale[kTile];
+  KvTile<kDim, kFormat> k;
+  KvTile<kDim, kFormat> v;
 };
 
 // Rows [row_begin, row_end) of the pass, of one segment; product row m is row m / group, query head
@@ -45,10 +43,10 @@ struct Run {
   __device__ uint32_t position_end() const { return position + (row_end - row_begin); }
 };
 
-template <int kDim>
+template <int kDim, KvFormat kFormat>
 __device__ void StageQueries(const QsaAttendKernelArgs& args, const Run& run,
-                             Shared<kDim>* shared) {
-  constexpr uint32_t kStride = Shared<kDim>::kStride;
+                             Shared<kDim, kFormat>* shared) {
+  using Column = QueryColumn<kFormat>;
   for (uint32_t i = threadIdx.x; i < kProductRows * kDim / 4; i += kThreads) {
     const uint32_t m = i / (kDim / 4);
     const uint32_t d = i % (kDim / 4) * 4;
@@ -58,7 +56,14 @@ __device__ void StageQueries(const QsaAttendKernelArgs& args, const Run& run,
                         run.kv_head * run.group + m % run.group;
       x = *reinterpret_cast<const float4*>(args.qg + at * 2 * args.head_dim + d);
     }
-    StoreTerms(x, &shared->q[0][m * kStride + d], &shared->q[1][m * kStride + d]);
+    const PairTerms pairs[2] = {SplitPair(x.x, x.y), SplitPair(x.z, x.w)};
+    const uint32_t at =
+        m * Shared<kDim, kFormat>::kStride + d / 16 * 16 + d % 16 / 4 * Column::kStep;
+#pragma unroll
+    for (uint32_t p = 0; p < 2; ++p) {
+      *reinterpret_cast<uint32_t*>(&shared->q[0][at + p * Column::kHalf]) = pairs[p].high;
+      *reinterpret_cast<uint32_t*>(&shared->q[1][at + p * Column::kHalf]) = pairs[p].low;
+    }
   }
 }
 
@@ -71,10 +76,11 @@ struct Sums {
   float sum[2] = {};  // of this lane's columns only
 };
 
-// s = q . k for a tile.
-template <int kDim>
-__device__ inline void Scores(const Shared<kDim>& shared, MmaSum (&s)[kTileColumns]) {
-  constexpr uint32_t kStride = Shared<kDim>::kStride;
+// s = scale * (q . k) for a tile.
+template <int kDim, KvFormat kFormat>
+__device__ inline void Scores(const Shared<kDim, kFormat>& shared, float scale,
+                              MmaSum (&s)[kTileColumns]) {
+  constexpr uint32_t kStride = Shared<kDim, kFormat>::kStride;
   const uint32_t first = threadIdx.x / kWarpLanes * 16;
 #pragma unroll 2
   for (uint32_t d = 0; d < kDim; d += 16) {
@@ -82,11 +88,22 @@ __device__ inline void Scores(const Shared<kDim>& shared, MmaSum (&s)[kTileColum
     const MmaA low = LoadA(shared.q[1] + first * kStride + d, kStride);
 #pragma unroll
     for (uint32_t n = 0; n < kTileColumns; n += 2) {
-      const MmaB k = LoadBFromRows(shared.k + n * 8 * kStride + d, kStride);
+      const MmaB k = KeyOperand(shared.k, n * 8, d);
       Multiply(high, k.x[0], k.x[1], &s[n]);
       Multiply(high, k.x[2], k.x[3], &s[n + 1]);
       Multiply(low, k.x[0], k.x[1], &s[n]);
       Multiply(low, k.x[2], k.x[3], &s[n + 1]);
+    }
+  }
+  const uint32_t lane = threadIdx.x % kWarpLanes;
+#pragma unroll
+  for (uint32_t n = 0; n < kTileColumns; ++n) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      s[n].x[i] = __fmul_rn(s[n].x[i], scale);
+      if constexpr (kFormat == KvFormat::kInt8) {
+        s[n].x[i] = __fmul_rn(s[n].x[i], shared.k.scale[n * 8 + lane % 4 * 2 + i % 2]);
+      }
     }
   }
 }
@@ -94,7 +111,7 @@ __device__ inline void Scores(const Shared<kDim>& shared, MmaSum (&s)[kTileColum
 // s becomes p, sums so far shrink to the new maximum. `last` is the last position, from the tile's
 // first one, that each half may see; negative: none of this tile.
 template <int kDim, KvFormat kFormat>
-__device__ inline void Probabilities(const Shared<kDim>& shared, float scale, const int (&last)[2],
+__device__ inline void Probabilities(const Shared<kDim, kFormat>& shared, const int (&last)[2],
                                      MmaSum (&s)[kTileColumns], Sums<kDim>* sums) {
   const uint32_t lane = threadIdx.x % kWarpLanes;
   float max[2] = {sums->max[0], sums->max[1]};
@@ -103,10 +120,7 @@ __device__ inline void Probabilities(const Shared<kDim>& shared, float scale, co
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t column = n * 8 + lane % 4 * 2 + i % 2;
-      float x = __fmul_rn(s[n].x[i], scale);
-      if constexpr (kFormat == KvFormat::kInt8) x = __fmul_rn(x, shared.k_scale[column]);
-      s[n].x[i] = static_cast<int>(column) <= last[i / 2] ? x : -INFINITY;
-      max[i / 2] = fmaxf(max[i / 2], s[n].x[i]);
+      if (static_cast<int>(column) <= last[i / 2]) max[i / 2] = fmaxf(max[i / 2], s[n].x[i]);
     }
   }
   float shrink[2];
@@ -132,42 +146,30 @@ __device__ inline void Probabilities(const Shared<kDim>& shared, float scale, co
       const bool seen = static_cast<int>(column) <= last[i / 2];
       float p = seen ? ExpOf(__fsub_rn(s[n].x[i], max[i / 2])) : 0.0f;
       sums->sum[i / 2] = __fadd_rn(sums->sum[i / 2], p);
-      if constexpr (kFormat == KvFormat::kInt8) p = __fmul_rn(p, shared.v_scale[column]);
+      if constexpr (kFormat == KvFormat::kInt8) p = __fmul_rn(p, shared.v.scale[column]);
       s[n].x[i] = p;
     }
   }
 }
 
-__device__ inline uint32_t Pair(__nv_bfloat16 first, __nv_bfloat16 second) {
-  return uint32_t{__bfloat16_as_ushort(second)} << 16 | __bfloat16_as_ushort(first);
-}
-
-// Two 16 x 8 sums as the 16 x 16 operand of the next product, in two terms.
-__device__ inline void SplitOperand(const MmaSum& left, const MmaSum& right, MmaA* high,
-                                    MmaA* low) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const MmaSum& from = i < 2 ? left : right;
-    const Bf16Terms first = SplitBf16(from.x[i % 2 * 2]);
-    const Bf16Terms second = SplitBf16(from.x[i % 2 * 2 + 1]);
-    high->x[i] = Pair(first.high, second.high);
-    low->x[i] = Pair(first.low, second.low);
-  }
-}
-
-// out += p . v
-template <int kDim>
-__device__ inline void AddValues(const Shared<kDim>& shared, const MmaSum (&p)[kTileColumns],
-                                 Sums<kDim>* sums) {
-  constexpr uint32_t kStride = Shared<kDim>::kStride;
+// out += p . v; two neighbouring 16 x 8 tiles of p are the operand of 16 positions.
+template <int kDim, KvFormat kFormat>
+__device__ inline void AddValues(const Shared<kDim, kFormat>& shared,
+                                 const MmaSum (&p)[kTileColumns], Sums<kDim>* sums) {
 #pragma unroll
   for (uint32_t k = 0; k < kTile; k += 16) {
     MmaA high;
     MmaA low;
-    SplitOperand(p[k / 8], p[k / 8 + 1], &high, &low);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const MmaSum& from = p[k / 8 + i / 2];
+      const PairTerms terms = SplitPair(from.x[i % 2 * 2], from.x[i % 2 * 2 + 1]);
+      high.x[i] = terms.high;
+      low.x[i] = terms.low;
+    }
 #pragma unroll
     for (uint32_t n = 0; n < kDim / 8; n += 2) {
-      const MmaB v = LoadBFromColumns(shared.v + k * kStride + n * 8, kStride);
+      const MmaB v = ValueOperand(shared.v, k, n * 8);
       Multiply(high, v.x[0], v.x[1], &sums->out[n]);
       Multiply(high, v.x[2], v.x[3], &sums->out[n + 1]);
       Multiply(low, v.x[0], v.x[1], &sums->out[n]);
@@ -176,7 +178,7 @@ __device__ inline void AddValues(const Shared<kDim>& shared, const MmaSum (&p)[k
   }
 }
 
-template <int kDim>
+template <int kDim, KvFormat kFormat>
 __device__ void StoreRun(const QsaAttendKernelArgs& args, const Run& run, const Sums<kDim>& sums) {
   const uint32_t lane = threadIdx.x % kWarpLanes;
 #pragma unroll
@@ -190,30 +192,29 @@ __device__ void StoreRun(const QsaAttendKernelArgs& args, const Run& run, const 
                       run.kv_head * run.group + m % run.group;
     if (lane % 4 == 0) args.softmax[at] = {sums.max[half], sum};
 #pragma unroll
-    for (uint32_t n = 0; n < kDim / 8; ++n) {
-      const uint32_t d = n * 8 + lane % 4 * 2;
-      if (d >= args.head_dim) continue;
-      *reinterpret_cast<float2*>(args.partial + at * args.head_dim + d) = {
-          sums.out[n].x[2 * half], sums.out[n].x[2 * half + 1]};
+    for (uint32_t n = 0; n < kDim / 8; n += 2) {
+      StoreSums<kFormat>(sums.out[n], sums.out[n + 1], half, n * 8, args.head_dim,
+                         args.partial + at * args.head_dim);
     }
   }
 }
 
 template <int kDim, KvFormat kFormat>
-__device__ void AttendRun(const QsaAttendKernelArgs& args, const Run& run, Shared<kDim>* shared) {
+__device__ void AttendRun(const QsaAttendKernelArgs& args, const Run& run,
+                          Shared<kDim, kFormat>* shared) {
   const uint32_t end = run.position_end();
   const auto load = [&](const std::byte* cache, const float* scales, uint32_t begin,
-                        __nv_bfloat16* to, float* to_scales) {
-    LoadKvTile<kDim, Shared<kDim>::kStride, kTile, kThreads, kFormat>(
+                        KvTile<kDim, kFormat>* to) {
+    LoadKvTile<kThreads>(
         {cache, scales, args.kv_head_count, run.kv_head, args.head_dim},
-        [&](uint32_t i) { return begin + i < end ? begin + i : kNoPosition; }, to, to_scales);
+        [&](uint32_t i) { return begin + i < end ? begin + i : kNoPosition; }, to);
     CommitCopies();
   };
   const GpuLayerState& state = *run.state;
   __syncthreads();  // an earlier run may still be read
-  load(state.k, state.k_scale, 0, shared->k, shared->k_scale);
-  load(state.v, state.v_scale, 0, shared->v, shared->v_scale);
-  StageQueries<kDim>(args, run, shared);
+  load(state.k, state.k_scale, 0, &shared->k);
+  load(state.v, state.v_scale, 0, &shared->v);
+  StageQueries(args, run, shared);
   Sums<kDim> sums;
   const uint32_t m = threadIdx.x / kWarpLanes * 16 + threadIdx.x % kWarpLanes / 4;
   for (uint32_t begin = 0; begin < end; begin += kTile) {
@@ -227,21 +228,21 @@ __device__ void AttendRun(const QsaAttendKernelArgs& args, const Run& run, Share
     WaitCopies<1>();  // keys
     __syncthreads();
     MmaSum s[kTileColumns];
-    Scores<kDim>(*shared, s);
+    Scores(*shared, args.softmax_scale, s);
     __syncthreads();
-    Probabilities<kDim, kFormat>(*shared, args.softmax_scale, last, s, &sums);
     if (more) {
-      load(state.k, state.k_scale, begin + kTile, shared->k, shared->k_scale);
+      load(state.k, state.k_scale, begin + kTile, &shared->k);
       WaitCopies<1>();  // values
     } else {
       WaitCopies<0>();
     }
     __syncthreads();
-    AddValues<kDim>(*shared, s, &sums);
+    Probabilities<kDim, kFormat>(*shared, last, s, &sums);
+    AddValues(*shared, s, &sums);
     __syncthreads();
-    if (more) load(state.v, state.v_scale, begin + kTile, shared->v, shared->v_scale);
+    if (more) load(state.v, state.v_scale, begin + kTile, &shared->v);
   }
-  StoreRun<kDim>(args, run, sums);
+  StoreRun<kDim, kFormat>(args, run, sums);
 }
 
 // grid: (tiles of rows, K/V heads); the last rows, which see most, go first. Rows that must choose
@@ -265,7 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1) QsaDenseKernel(const QsaAttendKer
                        position,
                        blockIdx.y,
                        group};
-      AttendRun<kDim, kFormat>(args, run, reinterpret_cast<Shared<kDim>*>(memory));
+      AttendRun<kDim, kFormat>(args, run, reinterpret_cast<Shared<kDim, kFormat>*>(memory));
     }
     row = segment_end;
   }
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(kThreads, 1) QsaDenseKernel(const QsaAttendKer
 
 template <int kDim, KvFormat kFormat>
 absl::Status Enqueue(const QsaAttendKernelArgs& args, cudaStream_t stream) {
-  constexpr uint32_t kSharedBytes = sizeof(Shared<kDim>);
+  constexpr uint32_t kSharedBytes = sizeof(Shared<kDim, kFormat>);
   const auto kernel = QsaDenseKernel<kDim, kFormat>;
   HEARTH_RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
@@ -290,8 +291,8 @@ absl::Status EnqueueFormat(const QsaAttendKernelArgs& args, cudaStream_t stream)
   return Enqueue<kDim, KvFormat::kBf16>(args, stream);
 }
 
-template <int kDim>
-constexpr uint32_t kSharedBytesOf = sizeof(Shared<kDim>);
+template <int kDim>  // of the larger format
+constexpr uint32_t kSharedBytesOf = sizeof(Shared<kDim, KvFormat::kBf16>);
 
 }  // namespace
 

@@ -17,6 +17,8 @@ constexpr uint32_t kSharesMax = (kQsaPositionsMax + kQsaSplitPositions - 1) / kQ
 constexpr uint32_t kHeadsMax = kThreads / 8;  // of kThreads elements: a head has at least 8
 constexpr uint32_t kSharesPerLane = (kSharesMax + kWarpLanes - 1) / kWarpLanes;
 
+constexpr uint32_t kSharesAhead = 40;  // of an element, asked for before the weights are known
+
 struct Weights {
   float of[kHeadsMax][kSharesMax];
   float sum[kHeadsMax];
@@ -62,28 +64,39 @@ __global__ void __launch_bounds__(kThreads) QsaMergeKernel(const QsaAttendKernel
   const uint32_t per_share = args.tiles_per_share * kQsaSplitPositions;
   const uint32_t shares = (positions.count + per_share - 1) / per_share;
   const size_t row_at = size_t{row} * args.share_count * args.head_count;
+
+  const uint32_t e = blockIdx.x * kThreads + threadIdx.x;
+  const bool valid = e < width;
+  const uint32_t element_head = (valid ? e : 0) / args.head_dim;
+  const float* const partial = args.partial + row_at * args.head_dim + e;
+  float ahead[kSharesAhead];
+#pragma unroll
+  for (uint32_t s = 0; s < kSharesAhead; ++s) {
+    ahead[s] = valid && s < shares ? __ldg(partial + size_t{s} * width) : 0.0f;
+  }
+  const float z =
+      valid ? __ldg(args.qg + (size_t{row} * args.head_count + element_head) * 2 * args.head_dim +
+                    args.head_dim + e % args.head_dim)
+            : 0.0f;
   for (uint32_t head = first_head + threadIdx.x / kWarpLanes; head <= last_head; head += kWarps) {
     WeighShares(args.softmax + row_at + head, args.head_count, shares,
                 weights.of[head - first_head], &weights.sum[head - first_head]);
   }
   __syncthreads();
 
-  const uint32_t e = blockIdx.x * kThreads + threadIdx.x;
-  const bool valid = e < width;
   float y = 0;
   if (valid) {
-    const uint32_t head = e / args.head_dim;
-    const float* const weight = weights.of[head - first_head];
-    const float* partial = args.partial + row_at * args.head_dim + e;
+    const float* const weight = weights.of[element_head - first_head];
     float sum = 0;
-#pragma unroll 8
-    for (uint32_t s = 0; s < shares; ++s) {
-      sum = __fmaf_rn(weight[s], partial[size_t{s} * width], sum);
+#pragma unroll
+    for (uint32_t s = 0; s < kSharesAhead; ++s) {
+      if (s < shares) sum = __fmaf_rn(weight[s], ahead[s], sum);
     }
-    const float z = args.qg[(size_t{row} * args.head_count + head) * 2 * args.head_dim +
-                            args.head_dim + e % args.head_dim];
+    for (uint32_t s = kSharesAhead; s < shares; ++s) {
+      sum = __fmaf_rn(weight[s], __ldg(partial + size_t{s} * width), sum);
+    }
     const float gate = __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-z)));
-    y = __fmul_rn(__fdiv_rn(sum, weights.sum[head - first_head]), gate);
+    y = __fmul_rn(__fdiv_rn(sum, weights.sum[element_head - first_head]), gate);
     args.out[size_t{row} * width + e] = y;
   }
   const uint32_t block = e / kActivationBlockValues;

@@ -25,7 +25,6 @@ constexpr uint32_t kBlocksOfGrid = 528;                 // four for each multipr
 
 // What one block of threads computes: keys [key_begin, + kTileKeys) against up to kTileRows rows.
 struct Tile {
-  uint32_t segment = 0;
   uint32_t row_begin = 0;
   uint32_t row_end = 0;
   uint32_t key_begin = 0;
@@ -126,17 +125,25 @@ __device__ inline float DotsOfHead(const Keys<kChunks>& keys, const float4* q) {
   return SumAcrossLanes(sums);
 }
 
+// The first of this lane's keys.
+__device__ inline uint32_t FirstKey(const Tile& tile) {
+  return tile.key_begin + threadIdx.x / kWarpLanes * kKeysPerWarp +
+         threadIdx.x % kWarpLanes / kLanesPerKey * kKeysPerLane;
+}
+
+// Complete blocks of the tile's last row.
+__device__ inline uint32_t BlocksOf(const QsaSelectKernelArgs& args, const GpuSegment& segment,
+                                    const Tile& tile) {
+  return (segment.base + (tile.row_end - segment.row_begin)) / args.block_tokens;
+}
+
 template <int kChunks>
 __device__ void ScoreTile(const QsaSelectKernelArgs& args, const GpuSegment& segment,
-                          const Tile& tile, const float4* shared) {
+                          const Tile& tile, const Keys<kChunks>& keys, const float4* shared) {
   const uint32_t lane = threadIdx.x % kWarpLanes;
-  const uint32_t warp = threadIdx.x / kWarpLanes;
-  const uint32_t last_position = segment.base + (tile.row_end - 1 - segment.row_begin);
-  const uint32_t block_count = (last_position + 1) / args.block_tokens;
-  const uint32_t first = tile.key_begin + warp * kKeysPerWarp + lane / kLanesPerKey * kKeysPerLane;
-  if (tile.key_begin + warp * kKeysPerWarp >= block_count) return;
-  const Keys<kChunks> keys =
-      LoadKeys<kChunks>(args, segment.layers[args.layer].block_keys, first, block_count);
+  const uint32_t first = FirstKey(tile);
+  const uint32_t first_of_warp = first - lane / kLanesPerKey * kKeysPerLane;
+  if (first_of_warp >= BlocksOf(args, segment, tile)) return;
   const uint32_t key = first + (lane & 4 ? 2 : 0) + (lane & 2 ? 1 : 0);
   const float4* q = shared + lane % kLanesPerKey;
   for (uint32_t row = tile.row_begin; row < tile.row_end; ++row) {
@@ -168,6 +175,7 @@ __global__ void __launch_bounds__(kThreads) QsaScoreKernel(const QsaSelectKernel
     const GpuSegment segment = args.pass.segments[s];
     const SegmentTiles tiles = TilesOf(args, segment);
     const uint64_t segment_end = segment_begin + tiles.count;
+    const float* const block_keys = segment.layers[args.layer].block_keys;
     uint32_t staged = UINT32_MAX;
     for (; from < min(to, segment_end); ++from) {
       const auto i = static_cast<uint32_t>(from - segment_begin);
@@ -175,13 +183,15 @@ __global__ void __launch_bounds__(kThreads) QsaScoreKernel(const QsaSelectKernel
       tile.row_begin = tiles.row_begin + i / tiles.key_tiles * kTileRows;
       tile.row_end = min(tile.row_begin + kTileRows, tiles.row_end);
       tile.key_begin = i % tiles.key_tiles * kTileKeys;
+      const Keys<kChunks> keys =
+          LoadKeys<kChunks>(args, block_keys, FirstKey(tile), BlocksOf(args, segment, tile));
       if (staged != tile.row_begin) {
         __syncthreads();
         StageQueries<kChunks>(args, tile, shared);
         __syncthreads();
         staged = tile.row_begin;
       }
-      ScoreTile<kChunks>(args, segment, tile, shared);
+      ScoreTile<kChunks>(args, segment, tile, keys, shared);
     }
     segment_begin = segment_end;
   }

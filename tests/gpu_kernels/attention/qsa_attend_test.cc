@@ -1,6 +1,7 @@
 // Attention over the chosen positions against double precision on the same caches, its
 // quantisation, and that the bits of a row depend on nothing but the row.
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -106,6 +107,9 @@ struct Attended {
   }
 };
 
+// Sixteen bits of queries and probabilities; the errors of few dimensions do not average out.
+double Tolerance(const AttentionGeometry& a) { return a.head_dim >= 32 ? 1e-5 : 3e-5; }
+
 // Rows of a pass to check: every `step`-th, and the last.
 void CheckAttend(const QsaCase& c, const std::vector<QsaPiece>& pieces, uint32_t step,
                  const GpuInfo& gpu, const UniqueStream& stream) {
@@ -124,12 +128,13 @@ void CheckAttend(const QsaCase& c, const std::vector<QsaPiece>& pieces, uint32_t
       const std::vector<uint32_t> positions =
           PositionsOf(a, position, result->chosen.data() + size_t{row} * a.block_count_max);
       const double error = attended.Error(row, positions);
-      EXPECT_LT(error, 1e-5) << "sequence " << piece.sequence << " row " << i;
+      EXPECT_LT(error, Tolerance(a)) << "sequence " << piece.sequence << " row " << i;
       worst = std::max(worst, error);
     }
     if (row == result->out.size() / c.out_width()) attended.Quantisation(row);
   }
-  testing::Test::RecordProperty("worst_relative_error", absl::StrCat(worst));
+  std::printf("head_dim %u, format %d: largest relative error %.2e\n", a.head_dim,
+              static_cast<int>(c.desc.kv_format), worst);
 }
 
 constexpr KvFormat kFormats[] = {KvFormat::kBf16, KvFormat::kInt8};
