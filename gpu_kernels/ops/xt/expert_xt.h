@@ -29,7 +29,8 @@
 
 namespace hearth {
 
-// What: shapes and bounds.
+// What: shapes and bounds. A captured graph keeps them; the lists themselves are read on the
+// device.
 struct ExpertXtDesc {
   ExpertLayout layout;           // kXt, any bits for each projection
   uint32_t item_count_max = 0;   // distinct experts, 1 to kExpertItemsMax
@@ -54,10 +55,11 @@ struct ExpertXtPlan {
 
 // Where: device addresses, valid until the stream has passed the launch.
 struct ExpertXtArgs {
-  const uint32_t* item_count = nullptr;     // one word, read by the kernels; more than
-                                            // item_count_max counts as item_count_max
+  // How many of `items` there are: a word in device memory, read by the kernels; more than
+  // desc.item_count_max counts as that. Null: desc.item_count_max of them.
+  const uint32_t* item_count = nullptr;
   const ExpertFfnItem* items = nullptr;     // (item_count); blobs 64-byte aligned
-  const ExpertFfnEntry* entries = nullptr;  // those of all items, below entry_count_max
+  const ExpertFfnEntry* entries = nullptr;  // (entry_count_max)
   const int8_t* q = nullptr;                // x as XtRows: (rows, hidden), 16-byte aligned
   const float* scale = nullptr;
   const int32_t* sum = nullptr;

@@ -5,7 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "gpu_kernels/common/arithmetic.cuh"
-#include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/xt/xt_walk.h"
 #include "pack/format/xt_code.h"
 #include "runtime/base/status.h"
@@ -124,7 +124,9 @@ __global__ void __launch_bounds__(kHiddenThreads)
   extern __shared__ float row[];  // width
   __shared__ uint32_t largest_of[kHiddenThreads / 32];
   __shared__ int32_t sum_of[kHiddenThreads / 32];
-  if (blockIdx.y >= min(*args.item_count, args.item_count_max)) return;
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
+  if (blockIdx.y >= XtItemCount(args.item_count, args.item_count_max)) return;
   const ExpertFfnItem item = args.items[blockIdx.y];
   if (blockIdx.x >= item.entry_count) return;
   const uint32_t entry = item.entry_begin + blockIdx.x;
@@ -158,7 +160,9 @@ constexpr uint32_t kOutputCols = 4 * kHiddenThreads;  // of a block
 // grid: (hidden / kOutputCols, rows_max, item_count_max), as above.
 __global__ void __launch_bounds__(kHiddenThreads)
     XtOutputKernel(const __grid_constant__ XtOutputArgs args) {
-  if (blockIdx.z >= min(*args.item_count, args.item_count_max)) return;
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
+  if (blockIdx.z >= XtItemCount(args.item_count, args.item_count_max)) return;
   const ExpertFfnItem item = args.items[blockIdx.z];
   if (blockIdx.y >= item.entry_count) return;
   const uint32_t entry = item.entry_begin + blockIdx.y;
@@ -178,16 +182,19 @@ __global__ void __launch_bounds__(kHiddenThreads)
 }  // namespace
 
 absl::Status EnqueueXtHidden(const XtHiddenArgs& args, CudaStreamView stream) {
-  XtHiddenKernel<<<dim3(args.rows_max, args.item_count_max), kHiddenThreads, args.width * 4,
-                   stream.get()>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of the XT hidden kernel");
+  return LaunchOverlapping("XT hidden kernel", XtHiddenKernel,
+                           {.blocks = dim3(args.rows_max, args.item_count_max),
+                            .threads = dim3(kHiddenThreads),
+                            .shared_bytes = args.width * 4},
+                           stream, args);
 }
 
 absl::Status EnqueueXtOutput(const XtOutputArgs& args, CudaStreamView stream) {
   const uint32_t parts = (args.hidden + kOutputCols - 1) / kOutputCols;
-  XtOutputKernel<<<dim3(parts, args.rows_max, args.item_count_max), kHiddenThreads, 0,
-                   stream.get()>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of the XT output kernel");
+  return LaunchOverlapping(
+      "XT output kernel", XtOutputKernel,
+      {.blocks = dim3(parts, args.rows_max, args.item_count_max), .threads = dim3(kHiddenThreads)},
+      stream, args);
 }
 
 }  // namespace hearth

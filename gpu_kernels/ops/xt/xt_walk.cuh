@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/xt/xt_decode.cuh"
 #include "gpu_kernels/ops/xt/xt_walk.h"
 #include "runtime/base/check.h"
@@ -276,13 +277,6 @@ __global__ void __launch_bounds__(XtThreads(kRowsMax), 1)
   const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   uint8_t* tables = shared;
   if constexpr (kKind != XtDecodeKind::kSplit) tables += -start % kXtRegionBytes;
-  const uint32_t item_count = min(*args.item_count, args.item_count_max);
-  const uint32_t item_steps = args.projection_count * args.pair_count * args.band_count;
-  const uint64_t steps = uint64_t{item_count} * item_steps;
-  const uint32_t warps_per_block = blockDim.x / 32;
-  const uint32_t warps = gridDim.x * warps_per_block;
-  const uint32_t warp = blockIdx.x * warps_per_block + threadIdx.x / 32;
-  if (steps * (blockIdx.x + 1) / gridDim.x == steps * blockIdx.x / gridDim.x) return;
   XtFillTables(args.tables, kKind != XtDecodeKind::kSplit, tables);
   XtSplitTables split;
 #pragma unroll
@@ -291,6 +285,14 @@ __global__ void __launch_bounds__(XtThreads(kRowsMax), 1)
     for (int i = 0; i < 4; ++i) split.word[t][i] = args.tables.split[t][i];
   }
   __syncthreads();
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
+  const uint32_t item_count = XtItemCount(args.item_count, args.item_count_max);
+  const uint32_t item_steps = args.projection_count * args.pair_count * args.band_count;
+  const uint64_t steps = uint64_t{item_count} * item_steps;
+  const uint32_t warps_per_block = blockDim.x / 32;
+  const uint32_t warps = gridDim.x * warps_per_block;
+  const uint32_t warp = blockIdx.x * warps_per_block + threadIdx.x / 32;
   const XtLaneAddresses addresses(static_cast<uint32_t>(__cvta_generic_to_shared(tables)),
                                   threadIdx.x % 32);
   auto step = static_cast<uint32_t>(steps * warp / warps);
@@ -314,8 +316,10 @@ absl::Status EnqueueXtKernel(const XtWalkArgs& args, uint32_t blocks, CudaStream
   HEARTH_RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
       absl::StrCat("XT kernel with ", kSharedBytes, " bytes of shared memory").c_str()));
-  kernel<<<blocks, XtThreads(kRowsMax), kSharedBytes, stream.get()>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of an XT kernel");
+  return LaunchOverlapping(
+      "XT kernel", kernel,
+      {.blocks = dim3(blocks), .threads = dim3(XtThreads(kRowsMax)), .shared_bytes = kSharedBytes},
+      stream, args);
 }
 
 template <uint32_t kBits, XtDecodeKind kKind>

@@ -19,6 +19,13 @@
 
 namespace hearth {
 
+#ifdef __CUDACC__
+// Items of a list: `*count`, or `most` where there is no count, at most `most`.
+__device__ inline uint32_t XtItemCount(const uint32_t* count, uint32_t most) {
+  return count == nullptr ? most : min(*count, most);
+}
+#endif
+
 struct XtWalkArgs {
   XtDecodeTables tables;
   const uint32_t* item_count = nullptr;
