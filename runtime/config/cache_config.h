@@ -25,6 +25,7 @@ constexpr std::array<EnumEntry<ReadMethod>, 3> EnumEntriesOf(ReadMethod) {
 
 struct CacheConfig {
   std::optional<uint64_t> vram_budget;
+  std::optional<uint64_t> vram_reserve;
   std::string slots;  // "400" or "40%", read by ParseSlots
   std::string policy = "forecast";
   std::string pcie_share = "auto";           // or 0 to 1, read by ParsePcieShare
@@ -38,8 +39,11 @@ struct CacheConfig {
   template <class Visitor>
   void Visit(Visitor&& v) {
     v.Group("cache");
-    v("slots", slots, "experts kept in VRAM, or their share", {.metavar = "N|P%"});
+    v("slots", slots, "experts kept in VRAM, or their share; a card: what fits",
+      {.metavar = "N|P%"});
     v("vram_budget", vram_budget, "the same as a size, spares included", {.metavar = "SIZE"});
+    v("vram_reserve", vram_reserve, "of a card's memory, left for others; none: 512MiB",
+      {.metavar = "SIZE"});
     v("policy", policy, "which experts VRAM and RAM keep", {.metavar = "NAME"});
     v("profile", profile, "routing profile to start from", {.metavar = "FILE"});
     v("pcie_share", pcie_share, "misses uploaded, not computed by the CPU, 0 to 1",

@@ -3,7 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "runtime/base/arithmetic.h"
 #include "runtime/config/field.h"
@@ -24,7 +29,31 @@ constexpr std::array<EnumEntry<CpuIsaChoice>, 5> EnumEntriesOf(CpuIsaChoice) {
            {CpuIsaChoice::kAvx512Vbmi, "avx512vbmi"}}};
 }
 
+enum class KvChoice { kBf16, kInt8 };
+
+constexpr std::array<EnumEntry<KvChoice>, 2> EnumEntriesOf(KvChoice) {
+  return {{{KvChoice::kBf16, "bf16"}, {KvChoice::kInt8, "int8"}}};
+}
+
+// Where the dense path runs.
+struct DeviceSetting {
+  enum class Kind : uint8_t {
+    kAuto,  // a card that will do, else the CPU
+    kCpu,
+    kCuda  // a card, or an error
+  };
+  Kind kind = Kind::kAuto;
+  std::optional<uint32_t> index;  // of the card in CUDA's order; none: the one with most memory
+};
+// "auto", "cpu", "cuda" or "cuda:1".
+absl::StatusOr<DeviceSetting> ParseDevice(std::string_view text);
+
+// How many workers and where: one way of saying it.
+absl::Status ValidateWorkers(const GivenFields& given, std::string_view cpus);
+
 struct ComputeConfig {
+  std::string device = "auto";  // read by ParseDevice
+  KvChoice kv = KvChoice::kBf16;
   Arithmetic arithmetic = Arithmetic::kFast;
   CpuIsaChoice cpu_isa = CpuIsaChoice::kAuto;
   uint32_t threads = 0;
@@ -35,6 +64,8 @@ struct ComputeConfig {
   template <class Visitor>
   void Visit(Visitor&& v) {
     v.Group("compute");
+    v("device", device, "where the dense path runs", {.metavar = "auto|cpu|cuda[:N]"});
+    v("kv", kv, "keys and values on a card; int8 is lossy");
     v("arithmetic", arithmetic, "fp32 for checking, or int8 activations");
     v("cpu_isa", cpu_isa, "same answer");
     v("threads", threads, "workers, 0 = one per core", {.minimum = 0, .maximum = 1024});
@@ -43,6 +74,9 @@ struct ComputeConfig {
       {.minimum = 1, .maximum = 4096});
     v("ngram_in_memory", ngram_in_memory, "load the n-gram table whole");
   }
+
+  // Forms, workers named twice, and fields without effect on the device asked for.
+  absl::Status Validate(const GivenFields& given) const;
 };
 
 }  // namespace hearth

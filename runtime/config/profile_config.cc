@@ -2,7 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "runtime/base/cpus.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -22,12 +21,7 @@ absl::Status ProfileConfig::Validate(const GivenFields& given) const {
   if (given.Has("trace_tokens_max") && trace.empty()) {
     return absl::InvalidArgumentError("trace_tokens_max: has no effect without trace");
   }
-  if (given.Has("cpus")) {
-    if (given.Has("threads")) {
-      return absl::InvalidArgumentError("threads, cpus: expected at most one of them, found both");
-    }
-    HEARTH_RETURN_IF_ERROR(Annotate(ParseCpuList(compute.cpus).status(), "cpus"));
-  }
+  HEARTH_RETURN_IF_ERROR(compute.Validate(given));
   return cache.Validate(given);
 }
 

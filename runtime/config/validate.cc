@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "runtime/base/cpus.h"
 #include "runtime/base/status.h"
+#include "runtime/config/compute_config.h"
 #include "runtime/config/devices_config.h"
 #include "runtime/config/generate_config.h"
 #include "runtime/config/score_config.h"
@@ -32,24 +32,15 @@ absl::Status NoEffect(std::string_view name, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(ToAbsl(name), ": has no effect ", ToAbsl(why)));
 }
 
-// How many workers and where: one way of saying it.
-absl::Status CheckWorkers(const GivenFields& given, const std::string& cpus) {
-  if (!given.Has("cpus")) return absl::OkStatus();
-  if (given.Has("threads")) {
-    return absl::InvalidArgumentError("threads, cpus: expected at most one of them, found both");
-  }
-  return Annotate(ParseCpuList(cpus).status(), "cpus");
-}
-
 }  // namespace
 
 absl::Status DevicesConfig::Validate(const GivenFields& given) const {
-  return CheckWorkers(given, cpus);
+  return ValidateWorkers(given, cpus);
 }
 
 absl::Status GenerateConfig::Validate(const GivenFields& given) const {
   HEARTH_RETURN_IF_ERROR(Required(pack, "pack"));
-  HEARTH_RETURN_IF_ERROR(CheckWorkers(given, compute.cpus));
+  HEARTH_RETURN_IF_ERROR(compute.Validate(given));
   HEARTH_RETURN_IF_ERROR(cache.Validate(given));
   HEARTH_RETURN_IF_ERROR(ExactlyOne(given, "prompt", "tokens"));
   if (given.Has("tokens")) HEARTH_RETURN_IF_ERROR(Required(tokens, "tokens"));
@@ -94,7 +85,7 @@ absl::StatusOr<TokenBias> ParseLogitBias(std::string_view text) {
 
 absl::Status ScoreConfig::Validate(const GivenFields& given) const {
   HEARTH_RETURN_IF_ERROR(Required(pack, "pack"));
-  HEARTH_RETURN_IF_ERROR(CheckWorkers(given, compute.cpus));
+  HEARTH_RETURN_IF_ERROR(compute.Validate(given));
   HEARTH_RETURN_IF_ERROR(cache.Validate(given));
   HEARTH_RETURN_IF_ERROR(ExactlyOne(given, "text", "tokens"));
   for (const std::string_view name : {"window", "stats", "top"}) {

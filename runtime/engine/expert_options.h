@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,10 @@ enum class RamTier : uint8_t {
 };
 
 struct ExpertOptions {
-  SlotBudget slots;  // of the card, or of the host memory that plays one; all zero: none
+  // Of the card, or of the host memory that plays one. None: all that the card has room for, or no
+  // slots where there is no card; all zero: no slots.
+  std::optional<SlotBudget> slots;
+  uint64_t vram_reserve_bytes = uint64_t{512} << 20;  // of the card, left for others
   std::string policy{kDefaultPolicy};
   double pcie_share = -1;  // of the RAM misses, 0 to 1; negative: what costs least
   uint64_t pcie_window_bytes_max = uint64_t{256} << 20;

@@ -9,10 +9,14 @@
 #include "cache/store/mapped_store.h"
 #include "cache/store/remote_store.h"
 #include "cache/store/whole_arena.h"
+#include "gpu_kernels/device/gpu_memory.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
+#include "runtime/experts/cuda_card.h"
+#include "runtime/experts/cuda_slots.h"
 #include "runtime/experts/host_slots.h"
+#include "runtime/experts/vram_slots.h"
 
 namespace hearth {
 namespace {
@@ -20,8 +24,14 @@ namespace {
 // Reference arithmetic keeps so many bytes of experts in fp32.
 constexpr uint64_t kDecodedBytesMax = 256_MiB;
 
-bool HasSlots(const SlotBudget& budget) {
+// Uploads of one layer, and promotions on their way in the background.
+constexpr uint32_t kUploadsMax = 8;
+
+bool IsSome(const SlotBudget& budget) {
   return budget.bytes != 0 || budget.slot_count != 0 || budget.share != 0;
+}
+bool HasSlots(const ExpertOptions& options, bool has_card) {
+  return options.slots ? IsSome(*options.slots) : has_card;
 }
 
 std::vector<ExpertLayout> LayoutsOf(const ExpertFile& file) {
@@ -32,7 +42,7 @@ std::vector<ExpertLayout> LayoutsOf(const ExpertFile& file) {
 
 SlotCacheOptions SlotOptions(const ExpertFile& file, const ExpertOptions& options) {
   SlotCacheOptions slots{.expert_count = file.expert_count(),
-                         .budget = options.slots,
+                         .budget = options.slots.value_or(SlotBudget{}),
                          .policy = options.policy,
                          .swap_bytes_per_window_max = options.pcie_window_bytes_max};
   for (const ExpertLayout& layout : LayoutsOf(file)) {
@@ -63,7 +73,7 @@ uint32_t RowsMax(const PassLimits& limits) {
 }  // namespace
 
 absl::StatusOr<uint64_t> SlotBytes(const ExpertFile& file, const ExpertOptions& options) {
-  if (!HasSlots(options.slots)) return 0;
+  if (!HasSlots(options, /*has_card=*/false)) return 0;
   HEARTH_ASSIGN_OR_RETURN(const auto slots, SlotCache::Create(SlotOptions(file, options)));
   return slots->bytes();
 }
@@ -112,26 +122,78 @@ absl::Status ExpertPlacement::LoadStore(const Deps& deps, const ExpertOptions& o
   HEARTH_CHECK(false);
 }
 
-// The daemon knows what is hot: the slots start from its heat.
 absl::Status ExpertPlacement::ConnectDaemon(const Deps& deps, const ExpertOptions& options) {
   RemoteStoreOptions remote;
   remote.socket_path = options.daemon_socket;
   HEARTH_ASSIGN_OR_RETURN(
-      std::unique_ptr<RemoteStore> store,
-      RemoteStore::Connect(deps.pack.manifest, deps.pack.experts, remote, deps.clock));
-  std::vector<float> heat(store->expert_count());
-  for (uint32_t l = 0; l < store->layer_count() && slots_ != nullptr; ++l) {
-    HEARTH_RETURN_IF_ERROR(store->Heat(LayerId(l), heat));
-    slots_->Seed(LayerId(l), heat);
-  }
-  store_ = std::move(store);
+      store_, RemoteStore::Connect(deps.pack.manifest, deps.pack.experts, remote, deps.clock));
   return absl::OkStatus();
 }
 
-absl::Status ExpertPlacement::MakeSlots(const Deps& deps, const ExpertOptions& options) {
-  if (!HasSlots(options.slots)) return absl::OkStatus();
+absl::Status ExpertPlacement::MakeSlots(const Deps& deps, const ExpertOptions& options,
+                                        const PassLimits& limits, const Progress& progress) {
+  if (!HasSlots(options, deps.card != nullptr)) return absl::OkStatus();
+  if (deps.card != nullptr) return MakeCardSlots(deps, options, limits, progress);
   HEARTH_ASSIGN_OR_RETURN(slots_, SlotCache::Create(SlotOptions(deps.pack.experts, options)));
   HEARTH_ASSIGN_OR_RETURN(device_, HostSlots::Create(slots_->pools(), {}));
+  return absl::OkStatus();
+}
+
+absl::Status ExpertPlacement::MakeCardSlots(const Deps& deps, const ExpertOptions& options,
+                                            const PassLimits& limits, const Progress& progress) {
+  const GpuInfo& gpu = deps.card->gpu;
+  pinned_ = PinnedRanges::Create(store_->memory(), PinnedRanges::kPieceBytes,
+                                 PinnedRanges::PinFor(gpu.id), [&](uint64_t done, uint64_t total) {
+                                   if (progress) progress("pinning memory", done, total);
+                                 });
+  const std::vector<ExpertLayout> layouts = LayoutsOf(deps.pack.experts);
+  const CudaCardOptions card{.rows_max = RowsMax(limits),
+                             .ranks = deps.pack.manifest.geometry.moe.experts_per_token,
+                             .arrivals_max = kUploadsMax};
+  HEARTH_ASSIGN_OR_RETURN(const uint64_t buffer_bytes,
+                          CudaCard::BufferBytes(layouts, gpu.limits, card));
+  HEARTH_ASSIGN_OR_RETURN(const GpuMemory memory, ReadGpuMemory(gpu.id));
+  const VramRoom room{
+      .free_bytes = memory.free_bytes > buffer_bytes ? memory.free_bytes - buffer_bytes : 0,
+      .reserve_bytes = options.vram_reserve_bytes};
+  CudaSlots* cuda_slots = nullptr;  // what OpenVramSlots() keeps in the end
+  HEARTH_ASSIGN_OR_RETURN(
+      VramSlots opened,
+      OpenVramSlots(
+          SlotOptions(deps.pack.experts, options), room,
+          [&](std::span<const SlotPoolShape> pools) -> absl::StatusOr<std::unique_ptr<SlotDevice>> {
+            HEARTH_ASSIGN_OR_RETURN(
+                std::unique_ptr<CudaSlots> made,
+                CudaSlots::Create({.gpu = gpu, .pinned = pinned_, .clock = deps.clock}, pools, {}));
+            cuda_slots = made.get();
+            return made;
+          }));
+  slots_ = std::move(opened.cache);
+  device_ = std::move(opened.device);
+  slot_notes_ = std::move(opened.notes);
+  HEARTH_ASSIGN_OR_RETURN(card_, CudaCard::Create({.layouts = layouts,
+                                                   .slots = *cuda_slots,
+                                                   .gpu = gpu,
+                                                   .io = deps.card->io,
+                                                   .clock = deps.clock},
+                                                  card));
+  return absl::OkStatus();
+}
+
+absl::Status ExpertPlacement::SeedSlots(const ExpertOptions& options) {
+  if (options.ram == RamTier::kDaemon && slots_ != nullptr) {
+    // The daemon knows what is hot: the slots start from its heat.
+    auto& daemon = static_cast<RemoteStore&>(*store_);
+    std::vector<float> heat(daemon.expert_count());
+    for (uint32_t l = 0; l < daemon.layer_count(); ++l) {
+      HEARTH_RETURN_IF_ERROR(daemon.Heat(LayerId(l), heat));
+      slots_->Seed(LayerId(l), heat);
+    }
+  }
+  for (uint32_t l = 0; l < options.seeds.size(); ++l) {
+    if (slots_ != nullptr) slots_->Seed(LayerId(l), options.seeds[l]);
+    if (options.ram == RamTier::kDaemon) store_->Seed(LayerId(l), options.seeds[l]);
+  }
   return absl::OkStatus();
 }
 
@@ -141,12 +203,9 @@ absl::StatusOr<std::unique_ptr<ExpertPlacement>> ExpertPlacement::Load(const Dep
                                                                        const Progress& progress) {
   std::unique_ptr<ExpertPlacement> p(new ExpertPlacement());
   const MoeGeometry& moe = deps.pack.manifest.geometry.moe;
-  HEARTH_RETURN_IF_ERROR(p->MakeSlots(deps, options));
   HEARTH_RETURN_IF_ERROR(p->LoadStore(deps, options, progress));
-  for (uint32_t l = 0; l < options.seeds.size(); ++l) {
-    if (p->slots_ != nullptr) p->slots_->Seed(LayerId(l), options.seeds[l]);
-    if (options.ram == RamTier::kDaemon) p->store_->Seed(LayerId(l), options.seeds[l]);
-  }
+  HEARTH_RETURN_IF_ERROR(p->MakeSlots(deps, options, limits, progress));
+  HEARTH_RETURN_IF_ERROR(p->SeedSlots(options));
   const std::vector<ExpertLayout> layouts = LayoutsOf(deps.pack.experts);
   HEARTH_ASSIGN_OR_RETURN(p->pool_, ExpertPool::Create({.layouts = layouts,
                                                         .expert_count = moe.expert_count,
@@ -161,11 +220,13 @@ absl::StatusOr<std::unique_ptr<ExpertPlacement>> ExpertPlacement::Load(const Dep
                         .pool = *p->pool_,
                         .clock = deps.clock,
                         .slots = p->slots_.get(),
-                        .device = p->device_.get()},
+                        .device = p->device_.get(),
+                        .card = p->card_.get()},
       ExpertTiersOptions{.rows_max = RowsMax(limits),
                          .ranks = moe.experts_per_token,
                          .pcie_share = options.pcie_share,
-                         .pcie_window_bytes_max = options.pcie_window_bytes_max});
+                         .pcie_window_bytes_max = options.pcie_window_bytes_max,
+                         .promotions_max = kUploadsMax});
   if (p->slots_ != nullptr) {
     const uint32_t trunk_layers = deps.pack.manifest.geometry.layer_count();
     p->regret_ = std::make_unique<RegretGauge>(
@@ -188,7 +249,13 @@ std::vector<std::string> ExpertPlacement::Notes() const {
                                  " of host memory play the card's part: the "
                                  "ledger is a card's, the speed is not"));
   }
-  for (std::string& note : slots_->notes()) notes.push_back(std::move(note));
+  const auto append = [&notes](const std::vector<std::string>& more) {
+    notes.insert(notes.end(), more.begin(), more.end());
+  };
+  append(slots_->notes());
+  append(slot_notes_);
+  append(device_->notes());
+  append(pinned_.notes());
   return notes;
 }
 

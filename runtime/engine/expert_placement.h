@@ -14,6 +14,8 @@
 #include "cache/slots/slot_cache.h"
 #include "cache/store/expert_store.h"
 #include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/ops/gpu_expert_io.h"
 #include "pack/format/geometry.h"
 #include "pack/reader/pack.h"
 #include "runtime/backend/backend.h"
@@ -22,8 +24,10 @@
 #include "runtime/base/worker_team.h"
 #include "runtime/engine/expert_options.h"
 #include "runtime/engine/regret_gauge.h"
+#include "runtime/experts/expert_card.h"
 #include "runtime/experts/expert_pool.h"
 #include "runtime/experts/expert_tiers.h"
+#include "runtime/experts/pinned_ranges.h"
 #include "runtime/experts/slot_device.h"
 
 namespace hearth {
@@ -35,6 +39,12 @@ absl::StatusOr<uint64_t> SlotBytes(const ExpertFile& file, const ExpertOptions& 
 uint64_t ExpertBufferBytes(const ExpertFile& file, const ModelGeometry& geometry,
                            const PassLimits& limits, uint32_t worker_count, Arithmetic arithmetic);
 
+// The card that holds the slots and computes what is in them: the one of the backend.
+struct PlacementCard {
+  const GpuInfo& gpu;
+  const GpuExpertIo& io;
+};
+
 class ExpertPlacement {
  public:
   using Progress = std::function<void(std::string_view what, uint64_t done, uint64_t total)>;
@@ -44,8 +54,9 @@ class ExpertPlacement {
     WorkerTeam& team;
     Clock& clock;
     MemoryLimit memory;  // what the page cache may have, for the mapped tier's advice
+    const PlacementCard* card = nullptr;  // null: host memory plays it
   };
-  // Loads the RAM tier, then fills the slots from the seeds.
+  // Loads the RAM tier, pins it for the card, opens the slots and fills them from the seeds.
   static absl::StatusOr<std::unique_ptr<ExpertPlacement>> Load(const Deps& deps,
                                                                const ExpertOptions& options,
                                                                const PassLimits& limits,
@@ -66,12 +77,19 @@ class ExpertPlacement {
   ExpertPlacement() = default;
   absl::Status LoadStore(const Deps& deps, const ExpertOptions& options, const Progress& progress);
   absl::Status ConnectDaemon(const Deps& deps, const ExpertOptions& options);
-  absl::Status MakeSlots(const Deps& deps, const ExpertOptions& options);
+  absl::Status MakeSlots(const Deps& deps, const ExpertOptions& options, const PassLimits& limits,
+                         const Progress& progress);
+  absl::Status MakeCardSlots(const Deps& deps, const ExpertOptions& options,
+                             const PassLimits& limits, const Progress& progress);
+  absl::Status SeedSlots(const ExpertOptions& options);
 
   // Destroyed from the last to the first: who borrows goes before what it borrows.
   std::unique_ptr<ExpertStore> store_;
+  PinnedRanges pinned_;  // of the store's memory
   std::unique_ptr<SlotCache> slots_;
   std::unique_ptr<SlotDevice> device_;
+  std::unique_ptr<ExpertCard> card_;
+  std::vector<std::string> slot_notes_;
   std::unique_ptr<ExpertPool> pool_;
   std::unique_ptr<RegretGauge> regret_;
   std::unique_ptr<ExpertTiers> tiers_;

@@ -47,28 +47,56 @@ MemoryItem RamExperts(const MemoryPlanInput& in) {
 uint64_t MemoryPlan::ram_bytes() const { return Sum(*this, false); }
 uint64_t MemoryPlan::card_bytes() const { return Sum(*this, true); }
 
+CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, const GpuInfo& gpu,
+                                 Arithmetic arithmetic, const PassLimits& limits,
+                                 KvFormat kv_format) {
+  CudaBackendOptions options;
+  options.gpu = gpu.id;
+  options.arithmetic = arithmetic;
+  options.limits = limits;
+  options.kv_format = kv_format;
+  for (uint32_t l = 0; l < experts.layer_count(); ++l) {
+    options.rotated_rows |= experts.layout(LayerId(l)).format == ExpertFormat::kXt;
+  }
+  return options;
+}
+
 absl::StatusOr<MemoryPlan> PlanMemory(const MemoryPlanInput& in) {
-  const ModelGeometry& g = in.pack.manifest.geometry;
   MemoryPlan plan;
   const auto add = [&plan](MemoryItem item) {
     if (item.bytes != 0) plan.items.push_back(std::move(item));
   };
   add(RamExperts(in));
   HEARTH_ASSIGN_OR_RETURN(const uint64_t slot_bytes, SlotBytes(in.pack.experts, in.experts));
-  add({.what = in.host_plays_card ? "slots in place of a card" : "slots",
+  add({.what = in.gpu == nullptr ? "slots in place of a card" : "slots",
        .bytes = slot_bytes,
-       .on_card = !in.host_plays_card});
+       .on_card = in.gpu != nullptr});
   uint64_t dense = in.pack.dense.file().bytes() + (in.pack.mtp ? in.pack.mtp->file().bytes() : 0);
   if (in.arithmetic == Arithmetic::kReference) dense *= 4;  // Q8 decoded to fp32
   add({.what = "dense weights", .bytes = dense});
   if (in.pack.ngram && in.ngram_in_memory) {
     add({.what = "n-gram table", .bytes = in.pack.ngram->file().bytes()});
   }
-  const CpuBackendBytes backend = PlanCpuBackend(g, in.limits, in.worker_count, in.context_tokens);
-  add({.what = absl::StrCat("state of ", in.context_tokens, " tokens"), .bytes = backend.sequence});
-  add({.what = "buffers",
-       .bytes = backend.buffers +
-                ExpertBufferBytes(in.pack.experts, g, in.limits, in.worker_count, in.arithmetic)});
+  const std::string state = absl::StrCat("state of ", in.context_tokens, " tokens");
+  const ModelGeometry& g = in.pack.manifest.geometry;
+  uint64_t buffers =
+      ExpertBufferBytes(in.pack.experts, g, in.limits, in.worker_count, in.arithmetic);
+  if (in.gpu == nullptr) {
+    const CpuBackendBytes cpu = PlanCpuBackend(g, in.limits, in.worker_count, in.context_tokens);
+    buffers += cpu.buffers;
+    add({.what = state, .bytes = cpu.sequence});
+  } else {
+    HEARTH_ASSIGN_OR_RETURN(const CudaBackendBytes card,
+                            PlanCudaBackend(g, CudaWeightBytes(in.pack),
+                                            CudaOptionsOf(in.pack.experts, *in.gpu, in.arithmetic,
+                                                          in.limits, in.kv_format),
+                                            in.context_tokens));
+    buffers += card.pinned;
+    add({.what = "dense weights on the card", .bytes = card.weights, .on_card = true});
+    add({.what = "buffers on the card", .bytes = card.buffers, .on_card = true});
+    add({.what = state, .bytes = card.sequence, .on_card = true});
+  }
+  add({.what = "buffers", .bytes = buffers});
   add({.what = "program", .bytes = kProcessBytes});
   std::stable_sort(plan.items.begin(), plan.items.end(),
                    [](const MemoryItem& a, const MemoryItem& b) { return a.bytes > b.bytes; });

@@ -8,8 +8,11 @@
 
 #include "absl/status/status.h"
 
+#include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/ops/pass_table.h"
 #include "pack/reader/pack.h"
 #include "runtime/backend/backend.h"
+#include "runtime/backend/cuda/cuda_backend.h"
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/memory_limits.h"
 #include "runtime/engine/expert_options.h"
@@ -35,11 +38,19 @@ struct MemoryPlanInput {
   PassLimits limits;
   bool ngram_in_memory = false;
   uint32_t worker_count = 1;
-  uint32_t context_tokens = 0;  // of the one sequence that the plan has room for
-  bool host_plays_card = true;  // the slots are RAM too
+  uint32_t context_tokens = 0;   // of the one sequence that the plan has room for
+  const GpuInfo* gpu = nullptr;  // null: no card, its slots are RAM too
+  KvFormat kv_format = KvFormat::kBf16;
 };
 
-// InvalidArgument or ResourceExhausted from the slots' budget: it says what would do.
+// How the backend of a card is made for these experts.
+CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, const GpuInfo& gpu,
+                                 Arithmetic arithmetic, const PassLimits& limits,
+                                 KvFormat kv_format);
+
+// InvalidArgument or ResourceExhausted from the slots' budget: it says what would do; the latter
+// also when the dense path does not fit the card. Slots of a card that were given no budget are not
+// in the plan: they take what is free when they are made.
 absl::StatusOr<MemoryPlan> PlanMemory(const MemoryPlanInput& input);
 
 // ResourceExhausted that shows the plan, the limit and its source, and what to do.

@@ -4,10 +4,31 @@
 #include <utility>
 
 #include "runtime/backend/cpu/cpu_backend.h"
+#include "runtime/backend/cuda/cuda_backend.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
+namespace {
+
+CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, const RunnerOptions& options) {
+  return CudaOptionsOf(experts, *options.gpu, options.arithmetic, options.limits,
+                       options.kv_format);
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> CardBytesOf(const Pack& pack, const RunnerOptions& options) {
+  const uint32_t context = pack.manifest.geometry.context_tokens_max;
+  const uint32_t planned = options.planned_context_tokens;
+  CudaBackendOptions cuda;
+  cuda.limits = options.limits;
+  cuda.kv_format = options.kv_format;
+  HEARTH_ASSIGN_OR_RETURN(const CudaBackendBytes bytes,
+                          PlanCudaBackend(pack.manifest.geometry, CudaWeightBytes(pack), cuda,
+                                          planned == 0 ? context : std::min(planned, context)));
+  return bytes.card_bytes();
+}
 
 absl::StatusOr<MemoryPlan> ModelRunner::Plan(const Pack& pack, const RunnerOptions& options,
                                              uint32_t worker_count) {
@@ -19,7 +40,28 @@ absl::StatusOr<MemoryPlan> ModelRunner::Plan(const Pack& pack, const RunnerOptio
                      .limits = options.limits,
                      .ngram_in_memory = options.ngram_in_memory,
                      .worker_count = worker_count,
-                     .context_tokens = planned == 0 ? context : std::min(planned, context)});
+                     .context_tokens = planned == 0 ? context : std::min(planned, context),
+                     .gpu = options.gpu ? &*options.gpu : nullptr,
+                     .kv_format = options.kv_format});
+}
+
+absl::Status ModelRunner::MakeBackend(const CpuKernels& kernels, Clock& clock,
+                                      const LoadProgress& progress) {
+  const NgramFile* const ngram = pack_.ngram.get();
+  if (!options_.gpu) {
+    HEARTH_ASSIGN_OR_RETURN(
+        backend_,
+        CreateCpuBackend({.weights = weights_, .ngram = ngram, .kernels = kernels, .team = team_},
+                         {.arithmetic = options_.arithmetic, .limits = options_.limits}));
+    return absl::OkStatus();
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      backend_,
+      CreateCudaBackend({.weights = weights_, .ngram = ngram, .clock = clock},
+                        CudaOptionsOf(pack_.experts, options_), [&](uint64_t done, uint64_t total) {
+                          if (progress) progress("uploading weights", done, total);
+                        }));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
@@ -37,18 +79,17 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
   if (r->pack_.ngram && options.ngram_in_memory) {
     HEARTH_RETURN_IF_ERROR(r->pack_.ngram->LoadWhole());
   }
+  HEARTH_RETURN_IF_ERROR(r->MakeBackend(kernels, clock, progress));
+  std::optional<PlacementCard> card;
+  if (options.gpu) card.emplace(PlacementCard{*r->options_.gpu, *r->backend_->gpu_expert_io()});
   HEARTH_ASSIGN_OR_RETURN(r->experts_,
                           ExpertPlacement::Load({.pack = r->pack_,
                                                  .kernels = kernels,
                                                  .team = team,
                                                  .clock = clock,
-                                                 .memory = options.memory},
+                                                 .memory = options.memory,
+                                                 .card = card ? &*card : nullptr},
                                                 options.experts, options.limits, progress));
-  HEARTH_ASSIGN_OR_RETURN(
-      r->backend_,
-      CreateCpuBackend(
-          {.weights = r->weights_, .ngram = r->pack_.ngram.get(), .kernels = kernels, .team = team},
-          {.arithmetic = options.arithmetic, .limits = options.limits}));
   return r;
 }
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,8 @@
 #include "absl/status/statusor.h"
 
 #include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/ops/pass_table.h"
 #include "pack/reader/pack.h"
 #include "runtime/backend/backend.h"
 #include "runtime/base/arithmetic.h"
@@ -30,6 +33,8 @@
 namespace hearth {
 
 struct RunnerOptions {
+  std::optional<GpuInfo> gpu;  // where the dense path runs and the slots are; none: the CPU
+  KvFormat kv_format = KvFormat::kBf16;  // on a card
   Arithmetic arithmetic = Arithmetic::kFast;
   PassLimits limits;
   bool ngram_in_memory = false;
@@ -37,6 +42,10 @@ struct RunnerOptions {
   MemoryLimit memory{.available_bytes = UINT64_MAX, .source = "no limit"};
   uint32_t planned_context_tokens = 0;  // memory for so many is asked for; 0: the model's own
 };
+
+// What the dense path of this pack asks of a card, with one sequence of the planned context and
+// without slots. InvalidArgument for a model that the card's kernels do not cover.
+absl::StatusOr<uint64_t> CardBytesOf(const Pack& pack, const RunnerOptions& options);
 
 // What the experts of a layer were given and what they made of it; of use while the call lasts.
 struct ExpertActivity {
@@ -73,8 +82,8 @@ class ModelRunner {
                                          uint32_t worker_count);
 
   // Loads and checks dense weights, the RAM tier and the slots. ResourceExhausted, before anything
-  // is read, when the plan does not fit options.memory. `kernels`, `team` and `clock` outlive the
-  // runner; `pack` is kept.
+  // is read, when the plan does not fit options.memory or the card. `kernels`, `team` and `clock`
+  // outlive the runner; `pack` is kept.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Load(Pack pack, const RunnerOptions& options,
                                                            const CpuKernels& kernels,
                                                            WorkerTeam& team, Clock& clock,
@@ -101,7 +110,11 @@ class ModelRunner {
   absl::Status Commit(Sequence& sequence, uint32_t row_count);
   absl::Status CommitDraft(Sequence& sequence) { return backend_->CommitDraft(sequence); }
 
-  void set_observer(PassObserver* observer) { observer_ = observer; }  // null: none
+  // Null: none. With one, windows stop after every layer, so that it sees the residual.
+  void set_observer(PassObserver* observer) {
+    observer_ = observer;
+    backend_->set_stepwise(observer != nullptr);
+  }
   PassBytes bytes_read() const;
   uint64_t weight_bytes() const { return weights_.bytes(); }  // dense, in memory
   const ExpertPlacement& experts() const { return *experts_; }
@@ -110,6 +123,7 @@ class ModelRunner {
  private:
   ModelRunner(Pack pack, const RunnerOptions& options, WorkerTeam& team)
       : pack_(std::move(pack)), options_(options), team_(team) {}
+  absl::Status MakeBackend(const CpuKernels& kernels, Clock& clock, const LoadProgress& progress);
   absl::Status RunLayer(LayerId layer, TrafficKind kind);
   void EndWindow();
 

@@ -9,10 +9,12 @@
 #include "absl/strings/str_cat.h"
 
 #include "cpu_kernels/dispatch/cpu_kernels.h"
+#include "gpu_kernels/device/gpu_info.h"
 #include "runtime/base/file.h"
 #include "runtime/base/memory_limits.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
+#include "runtime/engine/device_choice.h"
 #include "runtime/engine/profile_file.h"
 #include "runtime/model/chat/chat_template.h"
 #include "tools/hearth/io_choice.h"
@@ -54,6 +56,39 @@ absl::StatusOr<const CpuKernels*> ChooseKernels(CpuIsaChoice choice) {
   return kernels;
 }
 
+KvFormat KvFormatOf(KvChoice choice) {
+  return choice == KvChoice::kInt8 ? KvFormat::kInt8 : KvFormat::kBf16;
+}
+
+// Chooses the card, or says why there is none. What was asked of a card and finds none is an error.
+absl::Status PlaceOnCard(const Pack& pack, const ComputeConfig& compute, const CacheConfig& cache,
+                         const CommandIo& io, RunnerOptions& options) {
+  HEARTH_ASSIGN_OR_RETURN(const DeviceSetting setting, ParseDevice(compute.device));
+  if (setting.kind == DeviceSetting::Kind::kCpu) return absl::OkStatus();
+  DeviceNeeds needs{.arithmetic = options.arithmetic};
+  absl::StatusOr<GpuList> gpus = ListGpus();
+  if (gpus.ok() && !gpus->gpus.empty()) {
+    const absl::StatusOr<uint64_t> bytes = CardBytesOf(pack, options);
+    if (bytes.ok()) {
+      needs.card_bytes = *bytes;
+    } else {
+      gpus = bytes.status();  // no card will do
+    }
+  }
+  HEARTH_ASSIGN_OR_RETURN(const DeviceChoice choice, ChooseDevice(setting, gpus, needs));
+  io.talk << "device: " << choice.reason << "\n";
+  options.gpu = choice.gpu;
+  if (options.gpu) return absl::OkStatus();
+  if (compute.kv != KvChoice::kBf16) {
+    return absl::InvalidArgumentError(absl::StrCat("kv: has no effect on ", choice.reason));
+  }
+  if (cache.vram_reserve) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("vram_reserve: has no effect on ", choice.reason));
+  }
+  return absl::OkStatus();
+}
+
 std::string TrimSpace(std::string_view text, std::string* lead, std::string* trail) {
   constexpr std::string_view kSpace = " \t\r\n\v\f";
   const size_t first = text.find_first_not_of(kSpace);
@@ -76,8 +111,11 @@ absl::StatusOr<ExpertOptions> ExpertOptionsOf(const CacheConfig& config, const M
                         .pcie_window_bytes_max = config.pcie_window_bytes_max};
   HEARTH_ASSIGN_OR_RETURN(const SlotsChoice slots, ParseSlots(config.slots));
   HEARTH_ASSIGN_OR_RETURN(options.pcie_share, ParsePcieShare(config.pcie_share));
-  options.slots = {
-      .bytes = config.vram_budget.value_or(0), .slot_count = slots.count, .share = slots.share};
+  if (!config.slots.empty() || config.vram_budget) {
+    options.slots = SlotBudget{
+        .bytes = config.vram_budget.value_or(0), .slot_count = slots.count, .share = slots.share};
+  }
+  if (config.vram_reserve) options.vram_reserve_bytes = *config.vram_reserve;
   options.ram = !config.daemon.empty() ? RamTier::kDaemon
                 : config.mmap_experts  ? RamTier::kMapped
                 : config.ram_budget    ? RamTier::kBudget
@@ -117,7 +155,9 @@ absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
                         .limits = {.prompt_rows_max = compute.prompt_chunk_tokens},
                         .ngram_in_memory = compute.ngram_in_memory,
                         .planned_context_tokens = kPlannedContextTokens};
+  options.kv_format = KvFormatOf(compute.kv);
   HEARTH_ASSIGN_OR_RETURN(options.experts, ExpertOptionsOf(cache, pack.manifest));
+  HEARTH_RETURN_IF_ERROR(PlaceOnCard(pack, compute, cache, io, options));
   HEARTH_ASSIGN_OR_RETURN(options.memory, AvailableMemory());
   HEARTH_ASSIGN_OR_RETURN(s.memory_plan,
                           ModelRunner::Plan(pack, options, s.workers.team->worker_count()));

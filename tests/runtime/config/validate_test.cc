@@ -49,9 +49,10 @@ TEST(Configs, DefaultsPrint) {
       "stop = \ntemperature = 0\ntop_k = 0\ntop_p = 1\nmin_p = 0\nrepetition_penalty = 1\n"
       "frequency_penalty = 0\npresence_penalty = 0\nlogit_bias = \nseed = 0\nspec = 3\nstats = "
       "false\n"
-      "slots = \nvram_budget = \npolicy = forecast\nprofile = \npcie_share = auto\n"
+      "slots = \nvram_budget = \nvram_reserve = \npolicy = forecast\nprofile = \npcie_share "
+      "= auto\n"
       "pcie_window_bytes_max = 256MiB\nram_budget = \nmmap_experts = false\ndaemon = \nio = auto\n"
-      "arithmetic = fast\n"
+      "device = auto\nkv = bf16\narithmetic = fast\n"
       "cpu_isa = auto\nthreads = 0\ncpus = \nprompt_chunk_tokens = 256\nngram_in_memory = false\n");
 }
 
