@@ -2,6 +2,8 @@
 // cp.async (sm_80 and later).
 #include "gpu_kernels/ops/prompt/expert_gemm.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 #include "cpu_kernels/ops/activation.h"
@@ -19,7 +21,9 @@ constexpr uint32_t kStages = 3;
 constexpr uint32_t kBands = kGemmWarps * kGemmWarpBands;  // of one block of threads
 constexpr uint32_t kColumnBytes = kGemmBlockValues * 2;   // of one column and block of x
 
-struct HalfRows {  // (rows, blocks): 32 values as gemm_tile.cuh orders them, and scale * 128
+// Tile by tile (blocks, columns filled up to the class): 32 values as gemm_tile.cuh orders them,
+// and scale * 128.
+struct HalfColumns {
   std::byte* values;
   float* scale;
 };
@@ -28,8 +32,8 @@ struct KernelArgs {
   const ExpertFfnItem* items;
   const ExpertFfnEntry* entries;
   const ExpertGemmTile* tiles;
-  HalfRows x;  // of this product
-  HalfRows h;  // gate and up write it
+  HalfColumns x;  // of this product
+  HalfColumns h;  // gate and up write it
   float* y;
   uint32_t y_stride;
   uint32_t cols;        // reduction length
@@ -43,11 +47,6 @@ struct KernelArgs {
 
 __device__ inline void CopyAsync16(void* to, const void* from, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(bytes));
-}
-__device__ inline void CopyAsync4(void* to, const void* from, uint32_t bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                "l"(from), "r"(bytes));
 }
@@ -72,85 +71,73 @@ struct Bands {
   uint32_t count;
 };
 
-// Copies stage after stage of the reduction: every thread its share of the columns, every warp its
+// Copies stage after stage of the reduction: the block of threads its columns, every warp its
 // bands.
 template <int kTiles>
 class StageCopies {
  public:
-  __device__ StageCopies(const KernelArgs& args, const Bands& bands, const uint32_t* row_of,
-                         uint32_t columns)
-      : blocks_((args.cols + kGemmBlockValues - 1) / kGemmBlockValues),
-        sub_blocks_(args.cols / kNvfp4BlockValues),
+  __device__ StageCopies(const KernelArgs& args, const Bands& bands, uint32_t column_begin)
+      : sub_blocks_left_(args.cols / kNvfp4BlockValues),
         band_count_(bands.count),
         band_bytes_(args.band_bytes) {
     const uint32_t lane = threadIdx.x % 32;
-    block_ = threadIdx.x / kColumnParts % kGemmStageBlocks;
-#pragma unroll
-    for (uint32_t i = 0; i < kPartsPerThread; ++i) {
-      const uint32_t column = threadIdx.x / kColumnParts / kGemmStageBlocks + i * kColumnStep;
-      there_[i] = column < columns;
-      const size_t at = there_[i] ? size_t{row_of[column]} * blocks_ + block_ : 0;
-      x_[i] = args.x.values + at * kColumnBytes + threadIdx.x % kColumnParts * 16;
-    }
-    const uint32_t column = threadIdx.x / kGemmStageBlocks;
-    scale_there_ = column < columns;
-    scale_ = args.x.scale;
-    if (scale_there_) scale_ += size_t{row_of[column]} * blocks_ + threadIdx.x % kGemmStageBlocks;
+    const uint32_t blocks = (args.cols + kGemmBlockValues - 1) / kGemmBlockValues;
+    const size_t first = size_t{column_begin} * blocks;
+    x_ = args.x.values + first * kColumnBytes + threadIdx.x * 16;
+    scale_ = reinterpret_cast<const std::byte*>(args.x.scale + first) + threadIdx.x * 16;
     codes_ = bands.bytes + lane * 16;
     // Lanes 0 to 3 copy the scales of the first band, 4 to 7 those of the second.
     scales_ = bands.bytes + size_t{args.cols} * 8 + lane % 4 * kBandRows;
-    if (lane / 4 < band_count_) scales_ += lane / 4 * band_bytes_;
+    copies_scales_ = lane < 4 * bands.count;
+    if (copies_scales_) scales_ += lane / 4 * band_bytes_;
   }
 
-  // Stage `s` into its place; stages in order.
-  __device__ void Copy(uint32_t s, Stage<kTiles>& stage) {
-    const bool block_there = s * kGemmStageBlocks + block_ < blocks_;
-    std::byte* const to = &stage.x[block_][threadIdx.x / kColumnParts / kGemmStageBlocks]
-                                  [threadIdx.x % kColumnParts * 16];
+  // The next stage into its place.
+  __device__ void Copy(Stage<kTiles>& stage) {
+    auto* const x = reinterpret_cast<std::byte*>(stage.x) + threadIdx.x * 16;
 #pragma unroll
-    for (uint32_t i = 0; i < kPartsPerThread; ++i) {
-      if (threadIdx.x / kColumnParts / kGemmStageBlocks + i * kColumnStep >= kTiles * 8) break;
-      const bool there = there_[i] && block_there;
-      CopyAsync16(to + i * kColumnStep * kColumnBytes, there ? x_[i] : x_[0], there ? 16 : 0);
-      x_[i] += kGemmStageBlocks * kColumnBytes;
+    for (uint32_t i = 0; i < sizeof(stage.x); i += kThreads * 16) {
+      if (i + kThreads * 16 <= sizeof(stage.x) || i + threadIdx.x * 16 < sizeof(stage.x)) {
+        CopyAsync16(x + i, x_ + i, 16);
+      }
     }
-    if (threadIdx.x < kTiles * 8 * kGemmStageBlocks) {
-      const uint32_t block = threadIdx.x % kGemmStageBlocks;
-      const bool there = scale_there_ && s * kGemmStageBlocks + block < blocks_;
-      CopyAsync4(&stage.scale[block][threadIdx.x / kGemmStageBlocks],
-                 scale_ + (there ? s * kGemmStageBlocks : 0), there ? 4 : 0);
+    if (threadIdx.x * 16 < sizeof(stage.scale)) {
+      CopyAsync16(reinterpret_cast<std::byte*>(stage.scale) + threadIdx.x * 16, scale_, 16);
     }
+    x_ += sizeof(stage.x);
+    scale_ += sizeof(stage.scale);
+
     const uint32_t lane = threadIdx.x % 32;
     std::byte* const to_band = stage.bands[threadIdx.x / 32 * kGemmWarpBands];
-    const uint32_t first = s * kGemmStageBlocks * 2;
+    const uint32_t code_bytes = lane / 8 < sub_blocks_left_ ? 16 : 0;  // a sub-block is eight parts
 #pragma unroll
-    for (uint32_t i = 0; i < kGemmWarpBands; ++i) {  // a sub-block is two lines of four parts
-      const bool there = i < band_count_ && first + lane / 8 < sub_blocks_;
-      CopyAsync16(to_band + i * kGemmBandBytes + lane * 16,
-                  codes_ + (there ? i * band_bytes_ + first * 128 : 0), there ? 16 : 0);
+    for (uint32_t i = 0; i < kGemmWarpBands; ++i) {
+      const bool there = i < band_count_;
+      CopyAsync16(to_band + i * kGemmBandBytes + lane * 16, codes_ + (there ? i * band_bytes_ : 0),
+                  there ? code_bytes : 0);
     }
     if (lane < kGemmWarpBands * 4) {
-      const bool there = lane / 4 < band_count_ && first + lane % 4 < sub_blocks_;
-      CopyAsync16(to_band + lane / 4 * kGemmBandBytes + kGemmCodeBytes + lane % 4 * 16,
-                  scales_ + (there ? first * kBandRows : 0), there ? 16 : 0);
+      const bool there = copies_scales_ && lane % 4 < sub_blocks_left_;
+      CopyAsync16(to_band + lane / 4 * kGemmBandBytes + kGemmCodeBytes + lane % 4 * 16, scales_,
+                  there ? 16 : 0);
     }
+    constexpr uint32_t kSubBlocks = kGemmStageBlocks * 2;
+    if (sub_blocks_left_ <= kSubBlocks) {
+      sub_blocks_left_ = 0;
+      return;
+    }
+    sub_blocks_left_ -= kSubBlocks;
+    codes_ += kSubBlocks * 128;
+    scales_ += kSubBlocks * kBandRows;
   }
 
  private:
-  static constexpr uint32_t kColumnParts = kColumnBytes / 16;
-  static constexpr uint32_t kColumnStep = kThreads / kColumnParts / kGemmStageBlocks;
-  static constexpr uint32_t kPartsPerThread = (kTiles * 8 + kColumnStep - 1) / kColumnStep;
-  static_assert(kTiles * 8 * kGemmStageBlocks <= kThreads);
-
-  uint32_t blocks_;
-  uint32_t sub_blocks_;
+  uint32_t sub_blocks_left_;
   uint32_t band_count_;
+  bool copies_scales_;
   uint64_t band_bytes_;
-  uint32_t block_;
-  const std::byte* x_[kPartsPerThread];
-  bool there_[kPartsPerThread];
-  const float* scale_;
-  bool scale_there_;
+  const std::byte* x_;
+  const std::byte* scale_;
   const std::byte* codes_;
   const std::byte* scales_;
 };
@@ -164,17 +151,16 @@ struct Shared {
 
 // The whole reduction of the warp's bands over the tile's columns, into shared.totals.
 template <int kTiles>
-__device__ void MultiplyBands(const KernelArgs& args, const Bands& bands, const uint32_t* row_of,
-                              uint32_t columns, Shared<kTiles>& shared) {
+__device__ void MultiplyBands(const KernelArgs& args, const Bands& bands, uint32_t column_begin,
+                              Shared<kTiles>& shared) {
   const uint32_t blocks = (args.cols + kGemmBlockValues - 1) / kGemmBlockValues;
   const uint32_t stage_count = (blocks + kGemmStageBlocks - 1) / kGemmStageBlocks;
-  StageCopies<kTiles> copies(args, bands, row_of, columns);
+  StageCopies<kTiles> copies(args, bands, column_begin);
   for (uint32_t s = 0; s < kStages - 1; ++s) {
-    if (s < stage_count) copies.Copy(s, shared.stages[s]);
+    if (s < stage_count) copies.Copy(shared.stages[s]);
     asm volatile("cp.async.commit_group;");
   }
   const uint32_t lane = threadIdx.x % 32;
-  const uint32_t tiles = (columns + 7) / 8;
   const uint32_t first_band = threadIdx.x / 32 * kGemmWarpBands;
   BandSums<kTiles> sums(&shared.totals[first_band][0][lane]);
   uint32_t left = kGemmSegmentBlocks;  // of the segment
@@ -182,14 +168,14 @@ __device__ void MultiplyBands(const KernelArgs& args, const Bands& bands, const 
     asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2));
     __syncthreads();  // the stage is there, and the one before it has been read
     const uint32_t ahead = s + kStages - 1;
-    if (ahead < stage_count) copies.Copy(ahead, shared.stages[ahead % kStages]);
+    if (ahead < stage_count) copies.Copy(shared.stages[ahead % kStages]);
     asm volatile("cp.async.commit_group;");
     const Stage<kTiles>& stage = shared.stages[s % kStages];
 #pragma unroll
     for (uint32_t block = 0; block < kGemmStageBlocks; ++block) {
       if (s * kGemmStageBlocks + block >= blocks) break;
       AddBlock<kTiles>(stage.bands[first_band], block, &stage.x[block][0][0], stage.scale[block],
-                       tiles, lane, sums);
+                       lane, sums);
     }
     left -= kGemmStageBlocks;  // a segment is whole stages
     if (left == 0) {
@@ -228,37 +214,33 @@ template <int kTiles>
 __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
     GateUpKernel(const KernelArgs args, uint32_t tile_begin) {
   extern __shared__ uint4 shared_bytes[];
-  __shared__ uint32_t row_of[kTiles * 8];
   const ExpertGemmTile tile = args.tiles[tile_begin + blockIdx.y];
   const std::byte* const blob = args.items[tile.item].blob;
-  for (uint32_t c = threadIdx.x; c < tile.columns; c += kThreads) {
-    row_of[c] = args.entries[tile.entry_begin + c].x_row;
-  }
-  __syncthreads();
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t is_up = warp / (kGemmWarps / 2);
   const Bands bands =
       BandsAt(args, blob + args.projection_offset_bytes + is_up * args.projection_bytes,
               blockIdx.x * kGateBands + warp % (kGemmWarps / 2) * kGemmWarpBands);
   auto& shared = *reinterpret_cast<Shared<kTiles>*>(shared_bytes);
-  MultiplyBands<kTiles>(args, bands, row_of, tile.columns, shared);
+  MultiplyBands<kTiles>(args, bands, tile.column_begin, shared);
   __syncthreads();
   const float gate_multiplier = MultiplierOf(args, blob, 0);
   const float up_multiplier = MultiplierOf(args, blob, 1);
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t h_blocks = (args.band_count + 1) / 2;
   constexpr uint32_t kBlocks = kGateBands / 2;  // of 32 values of h
-  for (uint32_t job = warp; job < tile.columns * kBlocks; job += kGemmWarps) {
+  for (uint32_t job = warp; job < kTiles * 8 * kBlocks; job += kGemmWarps) {
     const uint32_t column = job / kBlocks;
     const uint32_t row = job % kBlocks * 32 + lane;
-    const bool valid = blockIdx.x * kGateBands + row / kBandRows < args.band_count;
+    const bool valid =
+        column < tile.columns && blockIdx.x * kGateBands + row / kBandRows < args.band_count;
     const float gate = __fmul_rn(TotalOf<kTiles>(shared, row, column), gate_multiplier);
     const float up =
         __fmul_rn(TotalOf<kTiles>(shared, row + kGateBands * kBandRows, column), up_multiplier);
     const QuantizedLane quantized = QuantizeLane(__fmul_rn(SiluOf(gate), up), valid);
     const uint32_t h_block = blockIdx.x * kBlocks + job % kBlocks;
     if (h_block >= h_blocks) continue;  // the same for the whole warp
-    const size_t at = size_t{tile.entry_begin + column} * h_blocks + h_block;
+    const size_t at = size_t{tile.column_begin} * h_blocks + h_block * kTiles * 8 + column;
     reinterpret_cast<__half*>(args.h.values + at * kColumnBytes)[PositionOf(lane)] =
         __int2half_rn(quantized.q);
     if (lane == 0) args.h.scale[at] = __fmul_rn(quantized.scale, kGemmScaleFactor);
@@ -270,19 +252,17 @@ template <int kTiles>
 __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
     DownKernel(const KernelArgs args, uint32_t tile_begin) {
   extern __shared__ uint4 shared_bytes[];
-  __shared__ uint32_t row_of[kTiles * 8];
   __shared__ uint32_t y_row_of[kTiles * 8];
   const ExpertGemmTile tile = args.tiles[tile_begin + blockIdx.y];
   const std::byte* const blob = args.items[tile.item].blob;
   for (uint32_t c = threadIdx.x; c < tile.columns; c += kThreads) {
-    row_of[c] = tile.entry_begin + c;
     y_row_of[c] = args.entries[tile.entry_begin + c].y_row;
   }
   __syncthreads();
   const Bands bands = BandsAt(args, blob + args.projection_offset_bytes,
                               blockIdx.x * kBands + threadIdx.x / 32 * kGemmWarpBands);
   auto& shared = *reinterpret_cast<Shared<kTiles>*>(shared_bytes);
-  MultiplyBands<kTiles>(args, bands, row_of, tile.columns, shared);
+  MultiplyBands<kTiles>(args, bands, tile.column_begin, shared);
   __syncwarp();
   const float multiplier = MultiplierOf(args, blob, 0);
   const uint32_t row = threadIdx.x;  // of the block's bands: one lane for each of the warp's rows
@@ -295,14 +275,22 @@ __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
 }
 static_assert(kGemmWarpBands * kBandRows == 32);
 
-// One warp for each (row, block of 32): int8 to fp16 in the order of the products.
-__global__ void RowsKernel(const int8_t* q, const float* scale, uint32_t block_count, HalfRows to) {
-  const uint32_t at = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-  if (at >= block_count) return;
+// grid: (blocks of 32 values, tiles of one class). One warp after the other for each column: int8
+// to fp16 in the order of the products, zeros for the columns that fill up.
+__global__ void ColumnsKernel(const KernelArgs args, const int8_t* q, const float* scale,
+                              uint32_t tile_begin, uint32_t class_columns) {
+  const ExpertGemmTile tile = args.tiles[tile_begin + blockIdx.y];
+  const uint32_t blocks = gridDim.x;
   const uint32_t lane = threadIdx.x % 32;
-  reinterpret_cast<__half*>(to.values + size_t{at} * kColumnBytes)[PositionOf(lane)] =
-      __int2half_rn(q[size_t{at} * kActivationBlockValues + lane]);
-  if (lane == 0) to.scale[at] = __fmul_rn(scale[at], kGemmScaleFactor);
+  const size_t to = size_t{tile.column_begin} * blocks + size_t{blockIdx.x} * class_columns;
+  for (uint32_t c = threadIdx.x / 32; c < class_columns; c += kGemmWarps) {
+    const bool there = c < tile.columns;
+    const size_t from =
+        there ? size_t{args.entries[tile.entry_begin + c].x_row} * blocks + blockIdx.x : 0;
+    reinterpret_cast<__half*>(args.x.values + (to + c) * kColumnBytes)[PositionOf(lane)] =
+        __int2half_rn(there ? q[from * kActivationBlockValues + lane] : 0);
+    if (lane == 0) args.x.scale[to + c] = there ? __fmul_rn(scale[from], kGemmScaleFactor) : 0.0f;
+  }
 }
 
 using Kernel = void (*)(KernelArgs, uint32_t);
@@ -328,38 +316,47 @@ absl::Status Enqueue(const KernelArgs& args, uint32_t tile_begin, uint32_t tile_
   return CudaStatus(cudaGetLastError(), "launch of a prompt product");
 }
 
-template <Product kProduct>
-absl::Status EnqueueClasses(const KernelArgs& args, const ExpertGemmTiles& cut,
-                            cudaStream_t stream) {
-  const uint32_t* const begin = cut.class_begin;
-  HEARTH_RETURN_IF_ERROR((Enqueue<kProduct, 3>(args, begin[3], begin[4], stream)));
-  HEARTH_RETURN_IF_ERROR((Enqueue<kProduct, 2>(args, begin[2], begin[3], stream)));
-  HEARTH_RETURN_IF_ERROR((Enqueue<kProduct, 1>(args, begin[1], begin[2], stream)));
-  return Enqueue<kProduct, 0>(args, begin[0], begin[1], stream);
+template <Product kProduct, size_t... kClasses>
+absl::Status EnqueueClasses(const KernelArgs& args, const ExpertGemmTiles& tiles,
+                            cudaStream_t stream, std::index_sequence<kClasses...>) {
+  const uint32_t* const begin = tiles.class_begin;
+  absl::Status status;
+  // The largest class first: what is small fills the end.
+  ((status.ok() ? void(status = Enqueue<kProduct, kGemmClassCount - 1 - kClasses>(
+                           args, begin[kGemmClassCount - 1 - kClasses],
+                           begin[kGemmClassCount - kClasses], stream))
+                : void()),
+   ...);
+  return status;
 }
 
-HalfRows XRows(const ExpertGemmPlan& plan, std::byte* workspace) {
+absl::Status EnqueueColumns(const KernelArgs& args, const ExpertGemmTiles& tiles, const int8_t* q,
+                            const float* scale, cudaStream_t stream) {
+  const uint32_t blocks = (args.cols + kGemmBlockValues - 1) / kGemmBlockValues;
+  for (uint32_t c = 0; c < kGemmClassCount; ++c) {
+    const uint32_t count = tiles.class_begin[c + 1] - tiles.class_begin[c];
+    if (count == 0) continue;
+    ColumnsKernel<<<dim3(blocks, count), kThreads, 0, stream>>>(
+        args, q, scale, tiles.class_begin[c], kGemmClassColumns[c]);
+    HEARTH_RETURN_IF_ERROR(CudaStatus(cudaGetLastError(), "launch of a prompt product's columns"));
+  }
+  return absl::OkStatus();
+}
+
+HalfColumns XColumns(const ExpertGemmPlan& plan, std::byte* workspace) {
   return {workspace, reinterpret_cast<float*>(workspace + plan.x_scale_offset_bytes)};
 }
-HalfRows HRows(const ExpertGemmPlan& plan, std::byte* workspace) {
+HalfColumns HColumns(const ExpertGemmPlan& plan, std::byte* workspace) {
   return {workspace + plan.h_offset_bytes,
           reinterpret_cast<float*>(workspace + plan.h_scale_offset_bytes)};
 }
 
 }  // namespace
 
-absl::Status LaunchExpertGemmRows(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
-                                  const ExpertGemmArgs& args, CudaStreamView stream) {
-  HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
-  const uint32_t blocks = desc.row_count * ActivationBlocks(desc.layout.hidden);
-  RowsKernel<<<(blocks + kGemmWarps - 1) / kGemmWarps, kThreads, 0, stream.get()>>>(
-      args.q, args.scale, blocks, XRows(plan, args.workspace));
-  return CudaStatus(cudaGetLastError(), "launch of a prompt product's rows");
-}
-
 absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
-                              const ExpertGemmTiles& cut, const ExpertGemmArgs& args,
+                              const ExpertGemmTiles& tiles, const ExpertGemmArgs& args,
                               CudaStreamView stream) {
+  HEARTH_CHECK(tiles.column_count <= desc.column_count);
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const ExpertLayout& layout = desc.layout;
   KernelArgs common = {};
@@ -378,14 +375,16 @@ absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& 
     kernel_args.multiplier_offset_bytes = layout.scale_offset_bytes(p);
   };
   KernelArgs gate_up = common;
-  gate_up.x = XRows(plan, args.workspace);
-  gate_up.h = HRows(plan, args.workspace);
+  gate_up.x = XColumns(plan, args.workspace);
+  gate_up.h = HColumns(plan, args.workspace);
   set_projection(gate_up, Projection::kGate);
-  HEARTH_RETURN_IF_ERROR(EnqueueClasses<Product::kGateUp>(gate_up, cut, stream.get()));
+  constexpr std::make_index_sequence<kGemmClassCount> kClasses;
+  HEARTH_RETURN_IF_ERROR(EnqueueColumns(gate_up, tiles, args.q, args.scale, stream.get()));
+  HEARTH_RETURN_IF_ERROR(EnqueueClasses<Product::kGateUp>(gate_up, tiles, stream.get(), kClasses));
   KernelArgs down = common;
-  down.x = HRows(plan, args.workspace);
+  down.x = HColumns(plan, args.workspace);
   set_projection(down, Projection::kDown);
-  return EnqueueClasses<Product::kDown>(down, cut, stream.get());
+  return EnqueueClasses<Product::kDown>(down, tiles, stream.get(), kClasses);
 }
 
 }  // namespace hearth

@@ -30,20 +30,23 @@
 namespace hearth {
 
 // Columns (rows of x) of one block of threads, by class of kernel.
-inline constexpr uint32_t kGemmClassColumns[] = {16, 32, 48, 96};
-inline constexpr uint32_t kGemmClassCount = 4;
+inline constexpr uint32_t kGemmClassColumns[] = {16, 32, 48, 64, 80, 96};
+inline constexpr uint32_t kGemmClassCount = 6;
+inline constexpr uint32_t kGemmClassStep = kGemmClassColumns[0];
 
 // Up to kGemmClassColumns[class] entries of one expert.
 struct ExpertGemmTile {
   uint32_t item = 0;
   uint32_t entry_begin = 0;
   uint32_t columns = 0;
+  uint32_t column_begin = 0;  // among the columns of all tiles, each filled up to its class
 };
 
 // Tiles of all items, those of one class after the other.
 struct ExpertGemmTiles {
   std::vector<ExpertGemmTile> tiles;
   uint32_t class_begin[kGemmClassCount + 1] = {};
+  uint32_t column_count = 0;  // of all tiles, filled up
 };
 
 // Shared memory of a block of threads of a class.
@@ -57,12 +60,14 @@ void CutExpertGemm(std::span<const ExpertFfnItem> items, uint32_t columns_max,
                    ExpertGemmTiles& tiles);
 
 struct ExpertGemmDesc {
-  ExpertLayout layout;       // kNvfp4
-  uint32_t row_count = 0;    // of x
-  uint32_t entry_count = 0;  // rows of all experts together
+  ExpertLayout layout;        // kNvfp4
+  uint32_t column_count = 0;  // of the tiles, or a bound of it: ExpertGemmColumnBound()
 };
 
-// Workspace: x and h of every entry as fp16 with their scales.
+// Columns of the tiles of `item_count` experts with `entry_count` rows together, at most.
+uint64_t ExpertGemmColumnBound(uint64_t item_count, uint64_t entry_count, uint32_t columns_max);
+
+// Workspace: x and h of every column as fp16 with their scales, tile by tile.
 struct ExpertGemmPlan {
   uint64_t x_scale_offset_bytes = 0;  // x itself starts at 0
   uint64_t h_offset_bytes = 0;
@@ -72,9 +77,9 @@ struct ExpertGemmPlan {
 
 struct ExpertGemmArgs {  // device addresses, valid until the stream has passed the launches
   const ExpertFfnItem* items = nullptr;
-  const ExpertFfnEntry* entries = nullptr;  // (entry_count)
-  const ExpertGemmTile* tiles = nullptr;    // as CutExpertGemm() made them
-  const int8_t* q = nullptr;                // x as QuantizedRows: (row_count, hidden up to 32)
+  const ExpertFfnEntry* entries = nullptr;
+  const ExpertGemmTile* tiles = nullptr;  // as CutExpertGemm() made them
+  const int8_t* q = nullptr;              // x as QuantizedRows: (rows, hidden up to 32)
   const float* scale = nullptr;
   float* y = nullptr;  // rows named by the entries, row stride y_stride
   uint32_t y_stride = 0;
@@ -84,13 +89,10 @@ struct ExpertGemmArgs {  // device addresses, valid until the stream has passed 
 // InvalidArgument names what does not fit.
 absl::StatusOr<ExpertGemmPlan> PlanExpertGemm(const ExpertGemmDesc& desc);
 
-// Turns x into the form that the products read; once for all lists over the same x.
-absl::Status LaunchExpertGemmRows(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
-                                  const ExpertGemmArgs& args, CudaStreamView stream);
-// The two products of the experts in `tiles`, whose class bounds are those of `cut`. Enqueues and
+// The two products of the experts in `tiles`, whose device copy args.tiles is. Enqueues and
 // returns.
 absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
-                              const ExpertGemmTiles& cut, const ExpertGemmArgs& args,
+                              const ExpertGemmTiles& tiles, const ExpertGemmArgs& args,
                               CudaStreamView stream);
 
 }  // namespace hearth

@@ -11,6 +11,7 @@ namespace hearth {
 namespace {
 
 constexpr uint64_t kPartAlignBytes = 256;
+constexpr uint32_t kColumnsMax = kGemmClassColumns[kGemmClassCount - 1];
 
 // What a stage holds: columns with their scales, bands with theirs; and three stages, and the
 // totals of 256 rows and the class's columns (expert_gemm.cu).
@@ -74,9 +75,19 @@ void CutExpertGemm(std::span<const ExpertFfnItem> items, uint32_t columns_max,
     tiles.class_begin[c + 1] = tiles.class_begin[c] + counts[c];
   }
   tiles.tiles.resize(tiles.class_begin[kGemmClassCount]);
+  tiles.column_count = 0;
   ForEachTile(items, columns_max, [&](const ExpertGemmTile& tile) {
-    tiles.tiles[next[ClassOf(tile.columns)]++] = tile;
+    const uint32_t c = ClassOf(tile.columns);
+    ExpertGemmTile& placed = tiles.tiles[next[c]++];
+    placed = tile;
+    placed.column_begin = tiles.column_count;
+    tiles.column_count += kGemmClassColumns[c];
   });
+}
+
+uint64_t ExpertGemmColumnBound(uint64_t item_count, uint64_t entry_count, uint32_t columns_max) {
+  const uint64_t tile_bound = item_count + entry_count / columns_max;
+  return entry_count + tile_bound * (kGemmClassStep - 1);
 }
 
 absl::StatusOr<ExpertGemmPlan> PlanExpertGemm(const ExpertGemmDesc& desc) {
@@ -85,22 +96,21 @@ absl::StatusOr<ExpertGemmPlan> PlanExpertGemm(const ExpertGemmDesc& desc) {
         absl::StrCat("experts in ", ExpertFormatName(desc.layout.format),
                      ": the prompt product on tensor cores takes nvfp4"));
   }
-  if (desc.row_count == 0 || desc.entry_count == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("a prompt product of ", desc.row_count,
-                                                   " rows and ", desc.entry_count, " entries"));
-  }
+  if (desc.column_count == 0) return absl::InvalidArgumentError("a prompt product of no columns");
   ExpertGemmPlan plan;
-  const auto half_bytes = [](uint64_t rows, uint32_t cols) {
-    return AlignUp(rows * ActivationBlocks(cols) * kActivationBlockValues * 2, kPartAlignBytes);
+  // A stage may reach one block beyond the last.
+  const auto half_bytes = [&](uint32_t cols) {
+    const uint64_t blocks = uint64_t{desc.column_count} * ActivationBlocks(cols);
+    return AlignUp((blocks + kColumnsMax) * kActivationBlockValues * 2, kPartAlignBytes);
   };
-  const auto scale_bytes = [](uint64_t rows, uint32_t cols) {
-    return AlignUp(rows * ActivationBlocks(cols) * sizeof(float), kPartAlignBytes);
+  const auto scale_bytes = [&](uint32_t cols) {
+    const uint64_t blocks = uint64_t{desc.column_count} * ActivationBlocks(cols);
+    return AlignUp((blocks + kColumnsMax) * sizeof(float), kPartAlignBytes);
   };
-  plan.x_scale_offset_bytes = half_bytes(desc.row_count, desc.layout.hidden);
-  plan.h_offset_bytes = plan.x_scale_offset_bytes + scale_bytes(desc.row_count, desc.layout.hidden);
-  plan.h_scale_offset_bytes = plan.h_offset_bytes + half_bytes(desc.entry_count, desc.layout.width);
-  plan.workspace_bytes =
-      plan.h_scale_offset_bytes + scale_bytes(desc.entry_count, desc.layout.width);
+  plan.x_scale_offset_bytes = half_bytes(desc.layout.hidden);
+  plan.h_offset_bytes = plan.x_scale_offset_bytes + scale_bytes(desc.layout.hidden);
+  plan.h_scale_offset_bytes = plan.h_offset_bytes + half_bytes(desc.layout.width);
+  plan.workspace_bytes = plan.h_scale_offset_bytes + scale_bytes(desc.layout.width);
   return plan;
 }
 

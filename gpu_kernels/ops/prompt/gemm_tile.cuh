@@ -114,8 +114,7 @@ struct BandSums {
 // threads.
 template <int kTiles>
 __device__ inline void AddBlock(const std::byte* bands, uint32_t block, const std::byte* x,
-                                const float* scale, uint32_t tiles, uint32_t lane,
-                                BandSums<kTiles>& sums) {
+                                const float* scale, uint32_t lane, BandSums<kTiles>& sums) {
   WeightFragment w[kGemmWarpBands][2];
 #pragma unroll
   for (int i = 0; i < kGemmWarpBands; ++i) {
@@ -126,7 +125,6 @@ __device__ inline void AddBlock(const std::byte* bands, uint32_t block, const st
   const auto* scales = reinterpret_cast<const float2*>(scale) + lane % 4;
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
-    if (n >= static_cast<int>(tiles)) break;
     const uint4 b = columns[n * 32];
     const float2 s = scales[n * 4];
     float4 low[kGemmWarpBands];

@@ -17,10 +17,6 @@ class ExpertGemmOnGpu {
 
   static absl::StatusOr<ExpertGemmOnGpu> Create(const ExpertFfnCase& c, const GpuInfo& gpu,
                                                 const UniqueStream& stream, uint32_t columns_max) {
-    const ExpertGemmDesc desc{.layout = c.layout,
-                              .row_count = c.x.rows,
-                              .entry_count = static_cast<uint32_t>(c.entries.size())};
-    HEARTH_ASSIGN_OR_RETURN(const ExpertGemmPlan plan, PlanExpertGemm(desc));
     const uint64_t stride = c.layout.stride_bytes();
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer blobs,
                             DeviceBuffer::Create(gpu.id, stride * c.blobs.size()));
@@ -33,6 +29,8 @@ class ExpertGemmOnGpu {
     }
     ExpertGemmTiles cut;
     CutExpertGemm(items, columns_max, cut);
+    const ExpertGemmDesc desc{.layout = c.layout, .column_count = cut.column_count};
+    HEARTH_ASSIGN_OR_RETURN(const ExpertGemmPlan plan, PlanExpertGemm(desc));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer items_buffer, OnDevice<ExpertFfnItem>(items, stream));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer entries, OnDevice<ExpertFfnEntry>(c.entries, stream));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer tiles, OnDevice<ExpertGemmTile>(cut.tiles, stream));
@@ -58,7 +56,6 @@ class ExpertGemmOnGpu {
         .y = reinterpret_cast<float*>(b_.y.data()) + kGuardFloats,
         .y_stride = y_stride_,
         .workspace = b_.workspace.data()};
-    HEARTH_RETURN_IF_ERROR(LaunchExpertGemmRows(desc_, plan_, args, stream.view()));
     return LaunchExpertGemm(desc_, plan_, cut_, args, stream.view());
   }
 
