@@ -19,11 +19,12 @@ constexpr uint32_t kLanesPerKey = 8;
 constexpr uint32_t kKeysPerLane = 4;
 constexpr uint32_t kKeysPerWarp = kWarpLanes / kLanesPerKey * kKeysPerLane;
 constexpr uint32_t kTileKeys = kThreads / kWarpLanes * kKeysPerWarp;
-constexpr uint32_t kTileRows = 8;
+constexpr uint32_t kTileRowsMax = 8;
 constexpr uint32_t kValuesPerChunk = 4 * kLanesPerKey;  // four values a lane
 constexpr uint32_t kBlocksOfGrid = 528;                 // four for each multiprocessor of an H200
 
-// What one block of threads computes: keys [key_begin, + kTileKeys) against up to kTileRows rows.
+// What one block of threads computes: keys [key_begin, + kTileKeys) against up to kTileRowsMax
+// rows.
 struct Tile {
   uint32_t row_begin = 0;
   uint32_t row_end = 0;
@@ -38,7 +39,8 @@ struct SegmentTiles {
   uint32_t count = 0;
 };
 
-__device__ SegmentTiles TilesOf(const QsaSelectKernelArgs& args, const GpuSegment& segment) {
+__device__ SegmentTiles TilesOf(const QsaSelectKernelArgs& args, const GpuSegment& segment,
+                                uint32_t tile_rows) {
   SegmentTiles tiles;
   tiles.row_begin = max(segment.row_begin, args.row_begin);
   tiles.row_end = min(segment.row_begin + segment.rows, args.row_end);
@@ -46,7 +48,7 @@ __device__ SegmentTiles TilesOf(const QsaSelectKernelArgs& args, const GpuSegmen
   const uint32_t blocks = (segment.base + (tiles.row_end - segment.row_begin)) / args.block_tokens;
   if (blocks <= args.block_count_max) return tiles;
   tiles.key_tiles = (blocks + kTileKeys - 1) / kTileKeys;
-  tiles.count = (tiles.row_end - tiles.row_begin + kTileRows - 1) / kTileRows * tiles.key_tiles;
+  tiles.count = (tiles.row_end - tiles.row_begin + tile_rows - 1) / tile_rows * tiles.key_tiles;
   return tiles;
 }
 
@@ -164,24 +166,33 @@ __device__ void ScoreTile(const QsaSelectKernelArgs& args, const GpuSegment& seg
 // grid: (kBlocksOfGrid), of which each takes an equal run of all tiles of the launch.
 template <int kChunks>
 __global__ void __launch_bounds__(kThreads) QsaScoreKernel(const QsaSelectKernelArgs args) {
-  extern __shared__ float4 shared[];  // (kTileRows, heads, kChunks * kLanesPerKey)
+  extern __shared__ float4 shared[];  // (kTileRowsMax, heads, kChunks * kLanesPerKey)
   const uint32_t segments = min(*args.pass.segment_count, kPassSegmentsMax);
+  // Few keys: fewer rows a tile, so that every block of threads has one.
+  uint32_t tile_rows = kTileRowsMax * 2;
   uint64_t total = 0;
-  for (uint32_t s = 0; s < segments; ++s) total += TilesOf(args, args.pass.segments[s]).count;
+  while (tile_rows > 1 && total < gridDim.x) {
+    tile_rows /= 2;
+    total = 0;
+    for (uint32_t s = 0; s < segments; ++s) {
+      total += TilesOf(args, args.pass.segments[s], tile_rows).count;
+    }
+    if (total == 0) return;
+  }
   uint64_t from = total * blockIdx.x / gridDim.x;
   const uint64_t to = total * (blockIdx.x + 1) / gridDim.x;
   uint64_t segment_begin = 0;
   for (uint32_t s = 0; s < segments && from < to; ++s) {
     const GpuSegment segment = args.pass.segments[s];
-    const SegmentTiles tiles = TilesOf(args, segment);
+    const SegmentTiles tiles = TilesOf(args, segment, tile_rows);
     const uint64_t segment_end = segment_begin + tiles.count;
     const float* const block_keys = segment.layers[args.layer].block_keys;
     uint32_t staged = UINT32_MAX;
     for (; from < min(to, segment_end); ++from) {
       const auto i = static_cast<uint32_t>(from - segment_begin);
       Tile tile;
-      tile.row_begin = tiles.row_begin + i / tiles.key_tiles * kTileRows;
-      tile.row_end = min(tile.row_begin + kTileRows, tiles.row_end);
+      tile.row_begin = tiles.row_begin + i / tiles.key_tiles * tile_rows;
+      tile.row_end = min(tile.row_begin + tile_rows, tiles.row_end);
       tile.key_begin = i % tiles.key_tiles * kTileKeys;
       const Keys<kChunks> keys =
           LoadKeys<kChunks>(args, block_keys, FirstKey(tile), BlocksOf(args, segment, tile));
@@ -202,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) QsaScoreKernel(const QsaSelectKernel
 absl::Status EnqueueQsaScores(const QsaSelectKernelArgs& args, cudaStream_t stream) {
   const uint32_t chunks = (args.indexer_head_dim + kValuesPerChunk - 1) / kValuesPerChunk;
   const auto launch = [&](auto kernel, uint32_t kernel_chunks) {
-    const uint32_t shared_bytes = kTileRows * args.indexer_head_count * kernel_chunks *
+    const uint32_t shared_bytes = kTileRowsMax * args.indexer_head_count * kernel_chunks *
                                   kLanesPerKey * static_cast<uint32_t>(sizeof(float4));
     kernel<<<kBlocksOfGrid, kThreads, shared_bytes, stream>>>(args);
     return CudaStatus(cudaGetLastError(), "launch of the scores of attention blocks");

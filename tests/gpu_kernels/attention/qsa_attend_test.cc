@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu_kernels/device/graph.h"
 #include "tests/gpu_kernels/attention/qsa_case.h"
 #include "tests/gpu_kernels/gpu_fixture.h"
 
@@ -190,6 +191,40 @@ TEST_F(QsaAttend, PromptOfTheFullGeometry) {
     c.AddSequence(&prng, 0, 77);
     CheckAttend(c, {{0, 0, 130}, {1, 0, 77}}, 31, gpu(), stream());
   }
+}
+
+// One recording serves other positions, other segments and other sequences.
+TEST_F(QsaAttend, AGraphReadsThePassFromMemory) {
+  Prng prng(14);
+  QsaCase c(&prng, DescOf(FlashletAttention(), KvFormat::kBf16, 16, 4096));
+  c.AddSequence(&prng, 40, 3);
+  c.AddSequence(&prng, 3001, 4);
+  const std::vector<QsaPiece> first = {{0, 0, 3}, {1, 0, 1}};
+  const std::vector<QsaPiece> then = {{1, 1, 2}, {1, 3, 1}, {0, 0, 1}};
+  const QsaOnGpu direct(c, gpu(), stream());
+  ASSERT_TRUE(direct.Run(first).ok());
+  const absl::StatusOr<QsaResult> expected = direct.Run(then);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+
+  const QsaOnGpu recorded(c, gpu(), stream());
+  const QsaPass pass = recorded.Pass(first);
+  const absl::StatusOr<UniqueGraph> graph =
+      UniqueGraph::Capture(stream().view(), [&](CudaStreamView view) -> absl::Status {
+        HEARTH_RETURN_IF_ERROR(pass.Append(view));
+        HEARTH_RETURN_IF_ERROR(pass.Select(view));
+        return pass.Attend(view);
+      });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_EQ(graph->node_count(), 5u);
+  ASSERT_TRUE(graph->Launch(stream().view()).ok());
+  ASSERT_TRUE(stream().Synchronize().ok());
+  const QsaPass other = recorded.Pass(then);
+  pass.Become(other);
+  ASSERT_TRUE(graph->Launch(stream().view()).ok());
+  ASSERT_TRUE(stream().Synchronize().ok());
+  const QsaResult result = pass.Read();
+  EXPECT_EQ(std::memcmp(result.out.data(), expected->out.data(), result.out.size() * 4), 0);
+  EXPECT_EQ(result.q, expected->q);
 }
 
 // The rows of each sequence, one after the other in whatever passes they ran.

@@ -348,6 +348,16 @@ class QsaPass {
   }
   uint32_t rows() const { return rows_; }
 
+  // From now on this pass is `other`, of as many rows and sequences, at its own addresses. `other`
+  // has not run yet and outlives this.
+  void Become(const QsaPass& other) const {
+    for (size_t i = 0; i < floats_.size(); ++i) floats_[i]->Write(other.floats_[i]->Read());
+    qg_->Write(other.qg_->Read());
+    index_->Write(other.index_->Read());
+    segments_->Write(other.segments_->Read());
+    row_segment_->Write(other.row_segment_->Read());
+  }
+
   // All rows of the pass. Scores are those of the last turn.
   QsaResult Read() const {
     QsaResult r = {.qg = qg_->Read(),
