@@ -17,6 +17,11 @@ namespace hearth {
 namespace {
 
 constexpr uint64_t kListAlignBytes = 256;
+constexpr uint64_t kItemAlignBytes = 16;
+// Lists by their places; those of arrivals follow.
+constexpr uint32_t kHitList = 0;
+constexpr uint32_t kStreamList = 1;
+constexpr uint32_t kFirstArrivalList = 2;
 
 uint32_t EntriesMax(const CudaCardOptions& options) { return options.rows_max * options.ranks; }
 
@@ -35,21 +40,30 @@ ExpertXtDesc XtDesc(const ExpertLayout& layout, const CudaCardOptions& options, 
 
 }  // namespace
 
-uint64_t CudaCard::ListBytes(uint64_t items, uint64_t entries) {
-  return kListHeadBytes + items * sizeof(ExpertFfnItem) + entries * sizeof(ExpertFfnEntry);
+uint64_t CudaCard::ListBytes(uint64_t parts, uint64_t items, uint64_t entries) {
+  return AlignUp(parts * sizeof(uint32_t), kItemAlignBytes) + items * sizeof(ExpertFfnItem) +
+         entries * sizeof(ExpertFfnEntry);
+}
+
+uint64_t CudaCard::BlobBytesMax(std::span<const ExpertLayout> layouts) {
+  uint64_t bytes = 0;
+  for (const ExpertLayout& layout : layouts) bytes = std::max(bytes, layout.stride_bytes());
+  return AlignUp(bytes, kListAlignBytes);
 }
 
 std::vector<CudaCard::ListPlace> CudaCard::PlaceLists(const CudaCardOptions& options,
                                                       uint64_t* bytes) {
   std::vector<ListPlace> places;
   *bytes = 0;
-  const auto add = [&](uint64_t items, uint64_t entries) {
-    places.push_back({.offset_bytes = *bytes, .bytes = ListBytes(items, entries)});
+  const auto add = [&](uint64_t parts, uint64_t items, uint64_t entries) {
+    places.push_back({.offset_bytes = *bytes, .bytes = ListBytes(parts, items, entries)});
     *bytes += AlignUp(places.back().bytes, kListAlignBytes);
   };
-  add(EntriesMax(options), EntriesMax(options));
+  const uint32_t entries = EntriesMax(options);
+  add(1, entries, entries);
+  add(StreamRing::GroupCount(entries), entries, entries);
   for (uint32_t i = 0; i < options.arrivals_max; ++i) {
-    add(ExpertItems::ItemsOfExpertMax(options.rows_max), options.rows_max);
+    add(1, ExpertItems::ItemsOfExpertMax(options.rows_max), options.rows_max);
   }
   return places;
 }
@@ -81,7 +95,7 @@ absl::StatusOr<uint64_t> CudaCard::BufferBytes(std::span<const ExpertLayout> lay
   HEARTH_ASSIGN_OR_RETURN(const uint64_t workspace_bytes, WorkspaceBytes(layouts, gpu, options));
   uint64_t list_bytes = 0;
   (void)PlaceLists(options, &list_bytes);
-  return workspace_bytes + list_bytes;
+  return workspace_bytes + list_bytes + StreamRing::BytesFor(BlobBytesMax(layouts));
 }
 
 CudaCard::CudaCard(const Deps& deps, const CudaCardOptions& options)
@@ -91,7 +105,9 @@ CudaCard::CudaCard(const Deps& deps, const CudaCardOptions& options)
       layouts_(deps.layouts.begin(), deps.layouts.end()),
       item_memory_(EntriesMax(options)),
       entry_memory_(EntriesMax(options)),
-      items_(item_memory_, entry_memory_) {}
+      items_(item_memory_, entry_memory_) {
+  parts_.reserve(StreamRing::GroupCount(EntriesMax(options)));
+}
 
 CudaCard::~CudaCard() { (void)Retire(); }
 
@@ -114,11 +130,14 @@ absl::Status CudaCard::Allocate() {
   HEARTH_ASSIGN_OR_RETURN(DeviceBuffer workspace, DeviceBuffer::Create(gpu, workspace_bytes));
   HEARTH_ASSIGN_OR_RETURN(UniqueEvent begin, UniqueEvent::Create(gpu));
   HEARTH_ASSIGN_OR_RETURN(UniqueEvent end, UniqueEvent::Create(gpu));
+  HEARTH_ASSIGN_OR_RETURN(StreamRing ring,
+                          StreamRing::Create(gpu, BlobBytesMax(layouts_), deps_.slots.pinned()));
   pinned_lists_.emplace(std::move(pinned_lists));
   card_lists_.emplace(std::move(card_lists));
   workspace_.emplace(std::move(workspace));
   begin_.emplace(std::move(begin));
   end_.emplace(std::move(end));
+  ring_.emplace(std::move(ring));
   return absl::OkStatus();
 }
 
@@ -129,7 +148,9 @@ bool CudaCard::Computes(LayerId layer, const ExpertRows& rows) const {
          (format == ExpertFormat::kXt && deps_.io.u_rotated.q != nullptr);
 }
 
-void CudaCard::MarkEntries(uint32_t index) {
+// An expert of the list at hand, whose entries are the card's from now on.
+void CudaCard::Add(uint32_t index, const std::byte* blob) {
+  items_.Add(*plan_, index, options_.ranks, blob);
   const PlannedExpert& planned = plan_->experts[index];
   for (uint32_t i = 0; i < planned.entry_count; ++i) {
     const RouteEntry& entry = plan_->entries[planned.entry_begin + i];
@@ -137,22 +158,83 @@ void CudaCard::MarkEntries(uint32_t index) {
   }
 }
 
+void CudaCard::EndPart() {
+  uint32_t items = 0, entries = 0;
+  for (const Part& part : parts_) {
+    items += part.item_count;
+    entries += part.entry_count;
+  }
+  parts_.push_back({.item_count = static_cast<uint32_t>(items_.items().size()) - items,
+                    .entry_count = static_cast<uint32_t>(items_.entries().size()) - entries});
+}
+
+absl::Status CudaCard::PutList(uint32_t list) {
+  const std::span<const ExpertFfnItem> items = items_.items();
+  const std::span<const ExpertFfnEntry> entries = items_.entries();
+  const ListPlace& place = lists_[list];
+  const uint64_t bytes = ListBytes(parts_.size(), items.size(), entries.size());
+  HEARTH_CHECK(bytes <= place.bytes);
+  const std::span<std::byte> pinned = pinned_lists_->data().subspan(place.offset_bytes, bytes);
+  const uint64_t items_at = AlignUp(parts_.size() * sizeof(uint32_t), kItemAlignBytes);
+  const uint64_t entries_at = items_at + items.size_bytes();
+  std::memcpy(pinned.data() + items_at, items.data(), items.size_bytes());
+  std::memcpy(pinned.data() + entries_at, entries.data(), entries.size_bytes());
+  const std::byte* const on_card = card_lists_->data() + place.offset_bytes;
+  uint32_t first_item = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    std::memcpy(pinned.data() + i * sizeof(uint32_t), &part.item_count, sizeof(uint32_t));
+    part.item_count_word = reinterpret_cast<const uint32_t*>(on_card) + i;
+    part.items = reinterpret_cast<const ExpertFfnItem*>(on_card + items_at) + first_item;
+    part.entries = reinterpret_cast<const ExpertFfnEntry*>(on_card + entries_at);
+    first_item += part.item_count;
+  }
+  const CudaStreamView stream = deps_.io.stream;
+  if (!std::exchange(has_begun_, true)) HEARTH_RETURN_IF_ERROR(begin_->Record(stream));
+  return CopyToDevice(pinned, *card_lists_, place.offset_bytes, stream);
+}
+
+absl::Status CudaCard::Launch(const Part& part) {
+  return layouts_[layer_.value].format == ExpertFormat::kNvfp4 ? LaunchNvfp4(part) : LaunchXt(part);
+}
+
 absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const ExpertRows&,
                              std::span<const CardExpert> experts) {
   const std::lock_guard lock(mutex_);
   layer_ = layer;
   plan_ = &plan;
-  launch_count_ = arrival_count_ = 0;
+  has_begun_ = false;
+  arrival_count_ = streamed_count_ = 0;
   status_ = absl::OkStatus();
   if (experts.empty()) return absl::OkStatus();
   items_.Clear();
-  for (const CardExpert& expert : experts) {
-    items_.Add(plan, expert.index, options_.ranks, deps_.slots.Address(expert.slot));
-    MarkEntries(expert.index);
+  parts_.clear();
+  for (const CardExpert& expert : experts) Add(expert.index, deps_.slots.Address(expert.slot));
+  EndPart();
+  status_ = PutList(kHitList);
+  if (status_.ok()) status_ = Launch(parts_[0]);
+  return status_;
+}
+
+bool CudaCard::Streams(std::span<const std::byte> bytes) const {
+  return deps_.slots.pinned().AllPinned(bytes);
+}
+
+// One list for all of them, a part for each group: the blobs' places are known beforehand.
+absl::Status CudaCard::Stream(std::span<const StreamedExpert> experts) {
+  const std::lock_guard lock(mutex_);
+  items_.Clear();
+  parts_.clear();
+  for (size_t i = 0; i < experts.size(); ++i) {
+    Add(experts[i].index, ring_->AddressOf(i));
+    if ((i + 1) % kStreamGroup == 0 || i + 1 == experts.size()) EndPart();
   }
-  status_ = Launch(0);
-  // What was enqueued before the error is waited for all the same.
-  if (!status_.ok()) (void)end_->Record(deps_.io.stream);
+  streamed_count_ = static_cast<uint32_t>(experts.size());
+  status_.Update(PutList(kStreamList));
+  if (status_.ok()) {
+    status_ =
+        ring_->Run(experts, deps_.io.stream, [&](uint32_t group) { return Launch(parts_[group]); });
+  }
   return status_;
 }
 
@@ -161,48 +243,23 @@ void CudaCard::Arrive(const CardExpert& expert) {
   if (!status_.ok()) return;
   HEARTH_CHECK(arrival_count_ < options_.arrivals_max);
   items_.Clear();
-  items_.Add(*plan_, expert.index, options_.ranks, deps_.slots.Address(expert.slot));
-  MarkEntries(expert.index);
-  status_ = Launch(++arrival_count_);
+  parts_.clear();
+  Add(expert.index, deps_.slots.Address(expert.slot));
+  EndPart();
+  status_ = PutList(kFirstArrivalList + arrival_count_++);
+  if (status_.ok()) status_ = Launch(parts_[0]);
 }
 
-absl::Status CudaCard::Launch(uint32_t list) {
-  const std::span<const ExpertFfnItem> items = items_.items();
-  const std::span<const ExpertFfnEntry> entries = items_.entries();
-  const ListPlace& place = lists_[list];
-  const uint64_t bytes = ListBytes(items.size(), entries.size());
-  HEARTH_CHECK(bytes <= place.bytes);
-  const std::span<std::byte> pinned = pinned_lists_->data().subspan(place.offset_bytes, bytes);
-  const auto item_count = static_cast<uint32_t>(items.size());
-  std::memcpy(pinned.data(), &item_count, sizeof(item_count));
-  std::memcpy(pinned.data() + kListHeadBytes, items.data(), items.size_bytes());
-  std::memcpy(pinned.data() + kListHeadBytes + items.size_bytes(), entries.data(),
-              entries.size_bytes());
-
-  const CudaStreamView stream = deps_.io.stream;
-  if (launch_count_++ == 0) HEARTH_RETURN_IF_ERROR(begin_->Record(stream));
-  HEARTH_RETURN_IF_ERROR(CopyToDevice(pinned, *card_lists_, place.offset_bytes, stream));
-  const std::byte* const on_card = card_lists_->data() + place.offset_bytes;
-  const auto* const card_items = reinterpret_cast<const ExpertFfnItem*>(on_card + kListHeadBytes);
-  const auto* const card_entries =
-      reinterpret_cast<const ExpertFfnEntry*>(on_card + kListHeadBytes + items.size_bytes());
-  if (layouts_[layer_.value].format == ExpertFormat::kNvfp4) {
-    return LaunchNvfp4(card_items, card_entries);
-  }
-  return LaunchXt(reinterpret_cast<const uint32_t*>(on_card), card_items, card_entries);
-}
-
-absl::Status CudaCard::LaunchNvfp4(const ExpertFfnItem* items, const ExpertFfnEntry* entries) {
+absl::Status CudaCard::LaunchNvfp4(const Part& part) {
   const ExpertFfnDesc desc =
-      Nvfp4Desc(layouts_[layer_.value], static_cast<uint32_t>(items_.items().size()),
-                items_.rows_max(), static_cast<uint32_t>(items_.entries().size()));
+      Nvfp4Desc(layouts_[layer_.value], part.item_count, items_.rows_max(), part.entry_count);
   HEARTH_ASSIGN_OR_RETURN(const ExpertFfnPlan plan, PlanExpertFfn(desc, deps_.gpu.limits));
   HEARTH_CHECK(plan.workspace_bytes <= workspace_->bytes());
   workspace_is_clean_ = false;
   const QuantizedRows& u = deps_.io.u;
   return LaunchExpertFfn(desc, plan,
-                         {.items = items,
-                          .entries = entries,
+                         {.items = part.items,
+                          .entries = part.entries,
                           .q = u.q,
                           .scale = u.scale,
                           .sum16 = u.sum16,
@@ -212,8 +269,7 @@ absl::Status CudaCard::LaunchNvfp4(const ExpertFfnItem* items, const ExpertFfnEn
                          deps_.io.stream);
 }
 
-absl::Status CudaCard::LaunchXt(const uint32_t* item_count, const ExpertFfnItem* items,
-                                const ExpertFfnEntry* entries) {
+absl::Status CudaCard::LaunchXt(const Part& part) {
   const ExpertXtDesc desc = XtDesc(layouts_[layer_.value], options_, items_.rows_max());
   HEARTH_ASSIGN_OR_RETURN(const ExpertXtPlan plan, PlanExpertXt(desc, deps_.gpu.limits));
   const CudaStreamView stream = deps_.io.stream;
@@ -223,9 +279,9 @@ absl::Status CudaCard::LaunchXt(const uint32_t* item_count, const ExpertFfnItem*
   workspace_is_clean_ = false;  // until it is known to have been launched
   const XtRows& u = deps_.io.u_rotated;
   HEARTH_RETURN_IF_ERROR(LaunchExpertXt(desc, plan,
-                                        {.item_count = item_count,
-                                         .items = items,
-                                         .entries = entries,
+                                        {.item_count = part.item_count_word,
+                                         .items = part.items,
+                                         .entries = part.entries,
                                          .q = u.q,
                                          .scale = u.scale,
                                          .sum = u.sum,
@@ -237,15 +293,17 @@ absl::Status CudaCard::LaunchXt(const uint32_t* item_count, const ExpertFfnItem*
   return absl::OkStatus();
 }
 
+// After an error, too: what was enqueued before it is waited for all the same.
 absl::Status CudaCard::Finish() {
   const std::lock_guard lock(mutex_);
-  if (launch_count_ > 0) status_.Update(end_->Record(deps_.io.stream));
+  if (has_begun_) status_.Update(end_->Record(deps_.io.stream));
   return status_;
 }
 
-absl::StatusOr<int64_t> CudaCard::Retire() {
+absl::StatusOr<CardTimes> CudaCard::Retire() {
   const std::lock_guard lock(mutex_);
-  if (std::exchange(launch_count_, 0) == 0) return 0;
+  CardTimes times;
+  if (!std::exchange(has_begun_, false)) return times;
   absl::StatusOr<bool> passed = false;
   const bool in_time = AwaitFor(deps_.clock, options_.wait_ns, [&] {
     passed = end_->HasPassed();
@@ -257,8 +315,14 @@ absl::StatusOr<int64_t> CudaCard::Retire() {
         "layer ", layer_.value, ": ", name_, " has not computed its experts within ",
         options_.wait_ns / 1'000'000, " ms; restart, and see the kernel's log for it"));
   }
+  if (!status_.ok()) return times;
   HEARTH_ASSIGN_OR_RETURN(const double seconds, UniqueEvent::SecondsBetween(*begin_, *end_));
-  return static_cast<int64_t>(seconds * 1e9);
+  times.layer_ns = static_cast<int64_t>(seconds * 1e9);
+  if (streamed_count_ == 0) return times;
+  HEARTH_ASSIGN_OR_RETURN(const double stream_seconds, ring_->Seconds());
+  times.stream_ns = static_cast<int64_t>(stream_seconds * 1e9);
+  times.streamed_count = streamed_count_;
+  return times;
 }
 
 }  // namespace hearth

@@ -24,13 +24,14 @@
 #include "runtime/experts/cuda_slots.h"
 #include "runtime/experts/expert_card.h"
 #include "runtime/experts/expert_items.h"
+#include "runtime/experts/stream_ring.h"
 
 namespace hearth {
 
 struct CudaCardOptions {
   uint32_t rows_max = 0;  // of one pass
   uint32_t ranks = 0;
-  uint32_t arrivals_max = 0;         // uploads of one layer
+  uint32_t arrivals_max = 0;         // uploads into slots, of one layer
   int64_t wait_ns = 10'000'000'000;  // for the card to pass a layer
 };
 
@@ -43,8 +44,8 @@ class CudaCard final : public ExpertCard {
     const GpuExpertIo& io;  // of the backend on the same card
     Clock& clock;
   };
-  // Takes device memory for lists and hidden rows: BufferBytes(). Unimplemented in a build without
-  // CUDA, InvalidArgument for experts that are too large for the card's kernels.
+  // Takes device memory for lists, hidden rows and what is streamed: BufferBytes(). Unimplemented
+  // in a build without CUDA, InvalidArgument for experts that are too large for the card's kernels.
   static absl::StatusOr<std::unique_ptr<CudaCard>> Create(const Deps& deps,
                                                           const CudaCardOptions& options);
   static absl::StatusOr<uint64_t> BufferBytes(std::span<const ExpertLayout> layouts,
@@ -55,54 +56,70 @@ class CudaCard final : public ExpertCard {
   bool Computes(LayerId layer, const ExpertRows& rows) const override;
   absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
                      std::span<const CardExpert> experts) override;
+  bool Streams(std::span<const std::byte> bytes) const override;
+  absl::Status Stream(std::span<const StreamedExpert> experts) override;
   void Arrive(const CardExpert& expert) override;
   absl::Status Finish() override;
-  absl::StatusOr<int64_t> Retire() override;
+  absl::StatusOr<CardTimes> Retire() override;
 
  private:
-  // Where a list lies in pinned memory and, at the same offset, on the card: the number of items,
-  // the items, the entries.
+  // Where a list lies in pinned memory and, at the same offset, on the card: numbers of items of
+  // its parts, the items, the entries.
   struct ListPlace {
     uint64_t offset_bytes = 0;
     uint64_t bytes = 0;
   };
-  static constexpr uint64_t kListHeadBytes = 16;
-  static uint64_t ListBytes(uint64_t items, uint64_t entries);
+  // What one launch computes: items of a list on the card.
+  struct Part {
+    const uint32_t* item_count_word = nullptr;  // on the card
+    const ExpertFfnItem* items = nullptr;       // on the card
+    const ExpertFfnEntry* entries = nullptr;    // on the card, of the whole list
+    uint32_t item_count = 0;
+    uint32_t entry_count = 0;
+  };
+  static uint64_t ListBytes(uint64_t parts, uint64_t items, uint64_t entries);
   // The largest of any layer.
   static absl::StatusOr<uint64_t> WorkspaceBytes(std::span<const ExpertLayout> layouts,
                                                  const GpuLimits& gpu,
                                                  const CudaCardOptions& options);
+  static uint64_t BlobBytesMax(std::span<const ExpertLayout> layouts);
   static std::vector<ListPlace> PlaceLists(const CudaCardOptions& options, uint64_t* bytes);
 
   CudaCard(const Deps& deps, const CudaCardOptions& options);
   absl::Status Allocate();
-  // With the mutex held: what is in items_ goes to the card and is computed there.
-  absl::Status Launch(uint32_t list);
-  absl::Status LaunchNvfp4(const ExpertFfnItem* items, const ExpertFfnEntry* entries);
-  absl::Status LaunchXt(const uint32_t* item_count, const ExpertFfnItem* items,
-                        const ExpertFfnEntry* entries);
-  void MarkEntries(uint32_t index);
+  // With the mutex held. The items so far become a part of the list.
+  void EndPart();
+  // What is in items_ goes to the card, as list `list`; its parts are in parts_ then.
+  absl::Status PutList(uint32_t list);
+  absl::Status Launch(const Part& part);
+  absl::Status LaunchNvfp4(const Part& part);
+  absl::Status LaunchXt(const Part& part);
+  void Add(uint32_t index, const std::byte* blob);
 
   const Deps deps_;
   const CudaCardOptions options_;
   const std::string name_;
   const std::vector<ExpertLayout> layouts_;
-  std::vector<ListPlace> lists_;  // of the hits, then one for each arrival
+  std::vector<ListPlace> lists_;  // of the hits, of what is streamed, one for each arrival
+  // The list at hand, and where its parts end.
   std::vector<ExpertFfnItem> item_memory_;
   std::vector<ExpertFfnEntry> entry_memory_;
-  ExpertItems items_;  // the list at hand
+  ExpertItems items_;
+  std::vector<Part> parts_;
   std::optional<PinnedBuffer> pinned_lists_;
   std::optional<DeviceBuffer> card_lists_;
   std::optional<DeviceBuffer> workspace_;
   std::optional<UniqueEvent> begin_;
   std::optional<UniqueEvent> end_;
+  std::optional<StreamRing> ring_;
 
   // Of the layer at hand.
   LayerId layer_;
   const WindowPlan* plan_ = nullptr;
-  std::mutex mutex_;           // guards what follows
-  uint32_t launch_count_ = 0;  // of lists
+  std::mutex mutex_;        // guards what follows
+  bool has_begun_ = false;  // something was enqueued
   uint32_t arrival_count_ = 0;
+  uint32_t streamed_count_ = 0;
   bool workspace_is_clean_ = false;  // as XT's kernels leave it
   absl::Status status_;
 };

@@ -17,8 +17,12 @@ absl::Status CudaCard::Begin(LayerId, const WindowPlan&, const ExpertRows&,
                              std::span<const CardExpert>) {
   return WithoutCuda("experts on the GPU");
 }
+bool CudaCard::Streams(std::span<const std::byte>) const { return false; }
+absl::Status CudaCard::Stream(std::span<const StreamedExpert>) {
+  return WithoutCuda("experts on the GPU");
+}
 void CudaCard::Arrive(const CardExpert&) {}
 absl::Status CudaCard::Finish() { return WithoutCuda("experts on the GPU"); }
-absl::StatusOr<int64_t> CudaCard::Retire() { return WithoutCuda("experts on the GPU"); }
+absl::StatusOr<CardTimes> CudaCard::Retire() { return WithoutCuda("experts on the GPU"); }
 
 }  // namespace hearth

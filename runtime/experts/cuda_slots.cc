@@ -125,14 +125,14 @@ absl::StatusOr<std::unique_ptr<CudaCopyEngine>> CudaCopyEngine::Create(
   return engine;
 }
 
-CudaSlots::CudaSlots(const GpuInfo& gpu, std::unique_ptr<CudaCopyEngine> engine)
-    : gpu_(gpu.id), name_(gpu.name), engine_(std::move(engine)) {}
+CudaSlots::CudaSlots(const Deps& deps, std::unique_ptr<CudaCopyEngine> engine)
+    : gpu_(deps.gpu.id), pinned_(deps.pinned), name_(deps.gpu.name), engine_(std::move(engine)) {}
 
 absl::StatusOr<std::unique_ptr<CudaSlots>> CudaSlots::Create(const Deps& deps,
                                                              std::span<const SlotPoolShape> pools,
                                                              const CudaSlotsOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(auto engine, CudaCopyEngine::Create(deps, pools, options));
-  std::unique_ptr<CudaSlots> slots(new CudaSlots(deps.gpu, std::move(engine)));
+  std::unique_ptr<CudaSlots> slots(new CudaSlots(deps, std::move(engine)));
   slots->queue_ = std::make_unique<UploadQueue>(
       *slots->engine_, deps.clock,
       UploadQueueOptions{.in_flight_max = options.in_flight_max,

@@ -58,11 +58,13 @@ class CudaSlots final : public SlotDevice {
 
   std::byte* Address(SlotRef slot) const;  // on the card
   GpuId gpu() const { return gpu_; }
+  const PinnedRanges& pinned() const { return pinned_; }
   UploadStats stats() const { return queue_->stats(); }
 
  private:
-  CudaSlots(const GpuInfo& gpu, std::unique_ptr<CudaCopyEngine> engine);
+  CudaSlots(const Deps& deps, std::unique_ptr<CudaCopyEngine> engine);
   const GpuId gpu_;
+  const PinnedRanges& pinned_;
   const std::string name_;
   std::unique_ptr<CudaCopyEngine> engine_;
   std::unique_ptr<UploadQueue> queue_;  // after the engine: it goes first

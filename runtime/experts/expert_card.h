@@ -4,6 +4,7 @@
 // the card has passed the layer, which is known at the latest when the next layer's routes come.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -23,9 +24,23 @@ struct CardExpert {
   SlotRef slot;        // holds its blob until the layer is retired
 };
 
-// A layer is Begin(), any number of Arrive(), Finish(), and later Retire(); one at a time, from one
-// thread, but for Arrive(). Allocates nothing in any of them. After an error of any of them the
-// card may be asked to retire the layer, and to begin another: a card that is lost fails each.
+// One that the card brings in by itself, for this layer only.
+struct StreamedExpert {
+  uint32_t index = 0;
+  std::span<const std::byte> bytes;  // its blob in host memory, in place until the layer is retired
+};
+
+// Of one layer, nanoseconds; 0 where it did nothing.
+struct CardTimes {
+  int64_t layer_ns = 0;   // from when it began until it had passed
+  int64_t stream_ns = 0;  // until the last of the streamed experts had come
+  uint32_t streamed_count = 0;
+};
+
+// A layer is Begin(), at most one Stream(), any number of Arrive(), Finish(), and later Retire();
+// one at a time, from one thread, but for Arrive(). Allocates nothing in any of them. After an
+// error of any of them the card may be asked to retire the layer, and to begin another: a card that
+// is lost fails each.
 class ExpertCard {
  public:
   virtual ~ExpertCard() = default;  // nothing of it is under way any more
@@ -37,16 +52,19 @@ class ExpertCard {
   // Finish(). Marks the entries that it will write, see GpuExpertIo::on_card.
   virtual absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
                              std::span<const CardExpert> experts) = 0;
+  // Whether it can bring in these bytes of host memory by itself.
+  virtual bool Streams(std::span<const std::byte> bytes) const = 0;
+  // Brings in experts that it streams, and computes them. After Begin().
+  virtual absl::Status Stream(std::span<const StreamedExpert> experts) = 0;
   // One more expert of the layer, whose slot has just been filled; from any thread, after Begin().
   // An error is told by Finish().
   virtual void Arrive(const CardExpert& expert) = 0;
   // That was all. The first error of what was begun; outputs are on their way when there is none.
   virtual absl::Status Finish() = 0;
 
-  // Returns when the card has passed the layer, with the time that it spent on it, nanoseconds (0
-  // when it did nothing). DeadlineExceeded, naming the layer, when it does not get there in a
-  // bounded time.
-  virtual absl::StatusOr<int64_t> Retire() = 0;
+  // Returns when the card has passed the layer, with the time that it spent on it.
+  // DeadlineExceeded, naming the layer, when it does not get there in a bounded time.
+  virtual absl::StatusOr<CardTimes> Retire() = 0;
 };
 
 }  // namespace hearth

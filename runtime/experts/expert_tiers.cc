@@ -39,7 +39,9 @@ ExpertTiers::ExpertTiers(const Deps& deps, const ExpertTiersOptions& options)
   if (deps.slots == nullptr) return;
   host_reads_ = HostReadsSlots();
   card_experts_.reserve(count);
+  streamed_.reserve(count);
   card_leases_.reserve(count);
+  streamed_leases_.reserve(count);
   card_uploads_.reserve(count);
   fill_.resize(std::max(options.promotions_max, kFillsPerProposal));
   promotions_ = std::make_unique<Promotions>(
@@ -141,7 +143,15 @@ void ExpertTiers::ProposeSwaps(TrafficKind kind) {
   }
 }
 
-void ExpertTiers::Choose(LayerId layer) {
+// A prompt's experts have many rows each, which the CPU computes one by one: those with most go to
+// the card first, and as many as that pays for.
+void ExpertTiers::Choose(LayerId layer, TrafficKind kind) {
+  const bool is_prompt = kind == TrafficKind::kPrompt;
+  const bool streams =
+      way_ == Way::kCard &&
+      std::ranges::any_of(std::span(items_).first(plan_.experts.size()), [&](const Item& item) {
+        return !item.ram.bytes().empty() && deps_.card->Streams(item.ram.bytes());
+      });
   ServiceLimits limits{.pcie_share = options_.pcie_share,
                        .pcie_bytes_left = pcie_bytes_left_,
                        .blob_bytes = deps_.store.layout(layer).stride_bytes(),
@@ -152,28 +162,46 @@ void ExpertTiers::Choose(LayerId layer) {
     // Uploading to what the CPU has to compute anyway only pays when somebody asks for it.
     if (limits.pcie_share < 0 && way_ != Way::kCard) limits.pcie_share = 0;
   }
+  if (streams) {
+    limits.uploads_max = deps_.store.expert_count();
+    if (is_prompt) {
+      limits.pcie_bytes_left = UINT64_MAX;  // nobody's slot is taken, and nobody waits for a token
+      for (size_t i = 0; i < heat_.size(); ++i) {
+        heat_[i] = static_cast<float>(plan_.experts[i].entry_count);
+      }
+    }
+  }
   ChooseServices(residency_, {.heat = heat_, .wanted = wanted_}, limits, costs_, plan_);
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
     PlannedExpert& planned = plan_.experts[i];
     if (planned.service != Service::kPcie) continue;
-    const absl::StatusOr<SlotRef> slot = deps_.slots->BeginFill({layer, planned.expert});
-    if (!slot.ok()) {
+    if (!PlaceUpload({layer, planned.expert}, i)) {
       planned.service = Service::kCpu;
-      continue;
+    } else if (!is_prompt || items_[i].upload.valid()) {
+      pcie_bytes_left_ -= std::min(pcie_bytes_left_, limits.blob_bytes);
     }
-    items_[i].upload = *slot;
-    pcie_bytes_left_ -= std::min(pcie_bytes_left_, limits.blob_bytes);
   }
+}
+
+// What will stay gets a slot, and what a card does not stream; false: there is none.
+bool ExpertTiers::PlaceUpload(ExpertKey key, size_t i) {
+  const bool streams = way_ == Way::kCard && deps_.card->Streams(items_[i].ram.bytes());
+  if (streams && wanted_[i] == 0) return true;
+  const absl::StatusOr<SlotRef> slot = deps_.slots->BeginFill(key);
+  if (slot.ok()) items_[i].upload = *slot;
+  return slot.ok() || streams;
 }
 
 void ExpertTiers::StartArrivals(LayerId layer) {
   const int64_t now_ns = deps_.clock.NowNs();
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
-    if (ArrivesLate(plan_.experts[i].service)) items_[i].asked_ns = now_ns;
+    const bool is_streamed =
+        plan_.experts[i].service == Service::kPcie && !items_[i].upload.valid();
+    if (ArrivesLate(plan_.experts[i].service) && !is_streamed) items_[i].asked_ns = now_ns;
   }
   if (!fetched_.empty()) deps_.store.Fetch(layer, fetched_, *this);
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
-    if (plan_.experts[i].service != Service::kPcie) continue;
+    if (!items_[i].upload.valid()) continue;
     deps_.device->Upload(items_[i].upload, items_[i].ram.bytes(), *this, static_cast<uint32_t>(i));
   }
 }
@@ -254,6 +282,7 @@ void ExpertTiers::PlaceWeights(LayerId layer) {
   fetched_.clear();
   fetched_index_.clear();
   card_experts_.clear();
+  streamed_.clear();
   uint32_t uploads = 0;
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
     const ExpertKey key{layer, plan_.experts[i].expert};
@@ -277,7 +306,11 @@ void ExpertTiers::PlaceWeights(LayerId layer) {
         break;
       case Service::kPcie:
         weights_[i].elsewhere = way_ == Way::kCard;
-        ++uploads;
+        if (items_[i].upload.valid()) {
+          ++uploads;
+        } else {
+          streamed_.push_back({.index = index, .bytes = items_[i].ram.bytes()});
+        }
         break;
     }
   }
@@ -300,8 +333,11 @@ absl::Status ExpertTiers::RunPlan(LayerId layer, const ExpertRows& input, std::s
   PlaceWeights(layer);
   if (way_ == Way::kCard) {
     card_layer_ = layer;
-    if (absl::Status status = deps_.card->Begin(layer, plan_, input, card_experts_); !status.ok()) {
+    absl::Status status = deps_.card->Begin(layer, plan_, input, card_experts_);
+    if (status.ok() && !streamed_.empty()) status = deps_.card->Stream(streamed_);
+    if (!status.ok()) {
       uploads_left_.store(0, std::memory_order_relaxed);  // none has begun
+      status.Update(deps_.card->Finish());
       return status;
     }
   }
@@ -329,7 +365,7 @@ absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, cons
   Observe(layer, kind);
   FindExperts(layer);
   ProposeSwaps(kind);
-  Choose(layer);
+  Choose(layer, kind);
   LayerTimes times;
   const absl::Status status = RunPlan(layer, input, output, next, &times);
   if (!lost_.ok()) return status;  // the device may still use all of it
@@ -342,13 +378,17 @@ absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, cons
 // Slots that the card has read may change hands now. Its time is known only now as well.
 absl::Status ExpertTiers::RetireCard() {
   if (!card_layer_.valid()) return absl::OkStatus();
-  const absl::StatusOr<int64_t> ns = deps_.card->Retire();
+  const absl::StatusOr<CardTimes> times = deps_.card->Retire();
   card_leases_.clear();
+  streamed_leases_.clear();
   for (const SlotRef slot : card_uploads_) deps_.slots->Discard(slot);
   card_uploads_.clear();
   const LayerId layer = std::exchange(card_layer_, LayerId());
-  HEARTH_RETURN_IF_ERROR(ns.status());
-  if (card_counts_) ledger_.AddTime(layer, Service::kVram, *ns);
+  HEARTH_RETURN_IF_ERROR(times.status());
+  if (!card_counts_) return absl::OkStatus();
+  ledger_.AddTime(layer, Service::kVram, times->layer_ns);
+  ledger_.AddTime(layer, Service::kPcie, times->stream_ns);
+  UpdateCosts({.pcie_experts = times->streamed_count, .pcie_ns = times->stream_ns}, costs_);
   return absl::OkStatus();
 }
 
@@ -357,6 +397,14 @@ absl::Status ExpertTiers::FirstError() const {
     if (!items_[i].status.ok()) return items_[i].status;
   }
   return absl::OkStatus();
+}
+
+// In the background, within what the window has left.
+void ExpertTiers::Promote(const Swap& swap, ExpertLease source) {
+  const uint64_t bytes = source.bytes().size();
+  if (bytes <= pcie_bytes_left_ && promotions_->Start(swap, std::move(source))) {
+    pcie_bytes_left_ -= bytes;
+  }
 }
 
 // What the layer leaves behind: uploads and RAM copies of wanted experts become residents, all else
@@ -369,6 +417,7 @@ void ExpertTiers::KeepOrDrop(bool keep) {
     ExpertLease ram = std::exchange(item.ram, {});
     const bool wanted = keep && wanted_[i] != 0;
     const uint64_t bytes = ram.bytes().size();
+    const bool streamed = way_ == Way::kCard && plan_.experts[i].service == Service::kPcie;
     if (item.upload.valid()) {
       ram = {};
       const SlotRef uploaded = std::exchange(item.upload, SlotRef());
@@ -381,9 +430,13 @@ void ExpertTiers::KeepOrDrop(bool keep) {
       } else {
         deps_.slots->Discard(uploaded);
       }
-    } else if (wanted && bytes != 0 && bytes <= pcie_bytes_left_ &&
-               promotions_->Start(item.swap, std::move(ram))) {
-      pcie_bytes_left_ -= bytes;
+    } else if (streamed) {
+      streamed_leases_.push_back(std::move(ram));
+      if (!wanted) continue;
+      std::optional<ExpertLease> lease = deps_.store.TryAcquire(item.swap.in);
+      if (lease) Promote(item.swap, *std::move(lease));
+    } else if (wanted && bytes != 0) {
+      Promote(item.swap, std::move(ram));
     }
   }
   if (promotions_ != nullptr) promotions_->Settle();
@@ -413,7 +466,8 @@ void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& time
   const auto pcie = static_cast<uint32_t>(Service::kPcie);
   measured.cpu_experts = static_cast<uint32_t>(counts.of(Service::kCpu).distinct);
   measured.cpu_ns = times.service_ns[static_cast<uint32_t>(Service::kCpu)] / deps_.pool.workers();
-  measured.pcie_experts = static_cast<uint32_t>(counts.of(Service::kPcie).distinct);
+  measured.pcie_experts =
+      static_cast<uint32_t>(counts.of(Service::kPcie).distinct - streamed_.size());
   measured.pcie_ns = arrived_ns[pcie] - asked_ns[pcie];
   UpdateCosts(measured, costs_);
   if (observer_ != nullptr) observer_->OnLayerServed(layer, plan_, kind);

@@ -93,7 +93,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   struct Item {  // one expert of the plan at hand
     SlotLease slot;
     ExpertLease ram;
-    SlotRef upload;        // kPcie: the slot it was copied into
+    SlotRef upload;        // kPcie: the slot it was copied into; none: the card streams it
     Swap swap;             // wanted: what makes it resident
     int64_t asked_ns = 0;  // kPcie, kSsd
     int64_t arrived_ns = 0;
@@ -106,7 +106,8 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   void Observe(LayerId layer, TrafficKind kind);
   void FindExperts(LayerId layer);
   void ProposeSwaps(TrafficKind kind);
-  void Choose(LayerId layer);
+  void Choose(LayerId layer, TrafficKind kind);
+  bool PlaceUpload(ExpertKey key, size_t i);
   void StartArrivals(LayerId layer);
   absl::StatusOr<const std::byte*> AwaitDecodable(LayerId layer, size_t i);
   void PlaceWeights(LayerId layer);
@@ -116,6 +117,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   absl::Status RetireCard();
   absl::Status FirstError() const;
   void LookAhead(const NextLayer& next);
+  void Promote(const Swap& swap, ExpertLease source);
   void KeepOrDrop(bool keep);
   uint32_t StartFills();
   void Record(LayerId layer, TrafficKind kind, const LayerTimes& times);
@@ -153,9 +155,11 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
 
   // What the card may still be reading: of the layer that it was last given, until that is retired.
   std::vector<CardExpert> card_experts_;
+  std::vector<StreamedExpert> streamed_;
   LayerId card_layer_;        // not valid: retired
   bool card_counts_ = false;  // its layer is in the ledger
   std::vector<SlotLease> card_leases_;
+  std::vector<ExpertLease> streamed_leases_;
   std::vector<SlotRef> card_uploads_;  // to be given back then
 
   LookAheadGate gate_;

@@ -86,6 +86,7 @@ absl::Status HostCard::Begin(LayerId layer, const WindowPlan& plan, const Expert
   plan_.experts = plan.experts;
   plan_.entries = plan.entries;
   std::ranges::fill(on_card_, uint8_t{0});
+  streamed_count_ = 0;
   const size_t count = plan.experts.size();
   std::fill_n(arrived_.begin(), count, uint8_t{0});
   for (size_t i = 0; i < count; ++i) {
@@ -102,10 +103,20 @@ absl::Status HostCard::Begin(LayerId layer, const WindowPlan& plan, const Expert
   return absl::OkStatus();
 }
 
+void HostCard::Deliver(uint32_t index, const std::byte* blob) {
+  arrived_[index] = 1;
+  MarkEntries(plan_.experts[index]);
+  pool_->Arrive(index, blob);
+}
+
+absl::Status HostCard::Stream(std::span<const StreamedExpert> experts) {
+  streamed_count_ = static_cast<uint32_t>(experts.size());
+  for (const StreamedExpert& expert : experts) Deliver(expert.index, expert.bytes.data());
+  return absl::OkStatus();
+}
+
 void HostCard::Arrive(const CardExpert& expert) {
-  arrived_[expert.index] = 1;
-  MarkEntries(plan_.experts[expert.index]);
-  pool_->Arrive(expert.index, deps_.device.HostView(expert.slot).data());
+  Deliver(expert.index, deps_.device.HostView(expert.slot).data());
 }
 
 // Uploads that failed never arrive: the thread is told.
@@ -122,14 +133,16 @@ bool HostCard::AwaitIdle() {
                            [&] { return !has_work_; });
 }
 
-absl::StatusOr<int64_t> HostCard::Retire() {
+absl::StatusOr<CardTimes> HostCard::Retire() {
   if (!AwaitIdle()) {
     return absl::DeadlineExceededError(absl::StrCat("layer ", layer_.value, ": ", ToAbsl(name()),
                                                     " has not come to its end within ",
                                                     options_.wait_ns / 1'000'000, " ms"));
   }
   const std::lock_guard lock(mutex_);
-  return layer_ns_;
+  return CardTimes{.layer_ns = layer_ns_,
+                   .stream_ns = streamed_count_ == 0 ? 0 : layer_ns_,
+                   .streamed_count = streamed_count_};
 }
 
 void HostCard::CardMain() {

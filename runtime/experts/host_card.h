@@ -24,6 +24,7 @@ namespace hearth {
 struct HostCardOptions {
   uint32_t rows_max = 0;  // of one pass
   uint32_t ranks = 0;
+  bool streams = false;                       // experts of host memory, in place of uploads
   int64_t wait_ns = 10'000'000'000;           // for a layer to be passed
   std::function<void(LayerId)> before_layer;  // on the card's thread: tests delay layers with it
 };
@@ -45,9 +46,11 @@ class HostCard final : public ExpertCard {
   bool Computes(LayerId layer, const ExpertRows& rows) const override;
   absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
                      std::span<const CardExpert> experts) override;
+  bool Streams(std::span<const std::byte>) const override { return options_.streams; }
+  absl::Status Stream(std::span<const StreamedExpert> experts) override;
   void Arrive(const CardExpert& expert) override;
   absl::Status Finish() override;
-  absl::StatusOr<int64_t> Retire() override;
+  absl::StatusOr<CardTimes> Retire() override;
 
   // Of the last layer that was begun, good once AwaitIdle() has returned: (rows, ranks, hidden),
   // of which on_card() (rows, ranks) marks those that were written with 1.
@@ -60,6 +63,7 @@ class HostCard final : public ExpertCard {
   HostCard(const Deps& deps, const HostCardOptions& options);
   ExpertRows CopyRows(const ExpertRows& rows);
   void MarkEntries(const PlannedExpert& planned);
+  void Deliver(uint32_t index, const std::byte* blob);
   void CardMain();
 
   const Deps deps_;
@@ -75,6 +79,7 @@ class HostCard final : public ExpertCard {
   WindowPlan plan_;
   std::vector<ExpertWeights> weights_;
   std::vector<uint8_t> arrived_;  // by index into the plan's experts
+  uint32_t streamed_count_ = 0;
   std::vector<float> x_;
   std::vector<int8_t> q_;
   std::vector<float> scale_;

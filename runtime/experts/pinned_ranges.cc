@@ -79,6 +79,15 @@ uint64_t PinnedRanges::PinnedBytes(std::span<const std::byte> bytes) const {
   return std::min<uint64_t>(left, bytes.size());
 }
 
+bool PinnedRanges::AllPinned(std::span<const std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const uint64_t pinned = PinnedBytes(bytes);
+    if (pinned == 0) return false;
+    bytes = bytes.subspan(pinned);
+  }
+  return true;
+}
+
 const std::byte* PinnedRanges::CardAddress(std::span<const std::byte> bytes) const {
   const Piece* const piece = PieceOf(bytes.data());
   if (piece == nullptr || PinnedBytes(bytes) < bytes.size()) return nullptr;

@@ -38,6 +38,8 @@ class PinnedRanges {
 
   // How many leading bytes of `bytes` lie in one pinned piece.
   uint64_t PinnedBytes(std::span<const std::byte> bytes) const;
+  // Whether every one of them is pinned, in one piece or in several that follow each other.
+  bool AllPinned(std::span<const std::byte> bytes) const;
   // Where a card reads `bytes` itself; null unless all of them lie in one piece.
   const std::byte* CardAddress(std::span<const std::byte> bytes) const;
   uint64_t bytes() const { return pinned_bytes_; }

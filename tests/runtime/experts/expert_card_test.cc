@@ -26,6 +26,7 @@ struct CardCase {
   SlotBudget budget;
   double pcie_share;
   uint32_t miss_percent;
+  bool streams = false;
 };
 
 class ExpertCardPlacement : public testing::TestWithParam<CardCase> {};
@@ -35,11 +36,19 @@ TEST_P(ExpertCardPlacement, OutputsAreThoseOfAPoolWithEverythingAtHand) {
   Rig rig({.budget = c.budget,
            .store = {.miss_percent = c.miss_percent, .takes_exchange = true},
            .pcie_share = c.pcie_share,
-           .has_card = true});
+           .has_card = true,
+           .card_streams = c.streams});
   RunAll(rig);
   EXPECT_GT(rig.distinct(Service::kVram), 0u);
-  EXPECT_EQ(rig.card->arrive_count, rig.distinct(Service::kPcie));
+  EXPECT_EQ(rig.card->arrive_count + rig.card->stream_count, rig.distinct(Service::kPcie));
+  if (!c.streams) {
+    EXPECT_EQ(rig.card->stream_count, 0u);
+  } else if (c.pcie_share > 0 && c.miss_percent < 100 && c.budget.share != 1) {
+    EXPECT_GT(rig.card->stream_count, 0u);
+    EXPECT_GT(rig.tiers->costs().pcie_expert_ns, 0);
+  }
   EXPECT_GT(rig.tiers->ledger().total().of(Service::kVram).ns, 0);
+  rig.tiers.reset();  // what is on its way lands
   for (const StagedStore::Exchanged& exchange : rig.store.exchanges()) {
     EXPECT_TRUE(exchange.right_bytes);
   }
@@ -51,7 +60,9 @@ std::vector<CardCase> CardCases() {
   for (const uint32_t miss_percent : {0u, 50u, 100u}) {
     for (const double share : {-1.0, 0.0, 0.3, 1.0}) {
       for (const uint32_t slots : {kRanks, 2 * kRanks, 40u}) {
-        cases.push_back({{.slot_count = slots}, share, miss_percent});
+        for (const bool streams : {false, true}) {
+          cases.push_back({{.slot_count = slots}, share, miss_percent, streams});
+        }
       }
       cases.push_back({{.share = 1}, share, miss_percent});
     }
@@ -63,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, ExpertCardPlacement, testing::ValuesIn(Card
 
 // The card is still at work when the next thing happens, uploads and reads come in any order.
 TEST(ExpertCard, OutputsAreTheSameWhenTheCardAndEverythingElseIsLate) {
-  for (const uint32_t spares : {1u, 3u}) {
+  for (const uint32_t spares : {1u, 3u, 4u}) {
     uint32_t layer_count = 0;
     Rig rig({.budget = {.slot_count = 12},
              .store = {.miss_percent = 40, .delay_us_max = 60, .takes_exchange = true},
@@ -72,6 +83,7 @@ TEST(ExpertCard, OutputsAreTheSameWhenTheCardAndEverythingElseIsLate) {
              .worker_count = 3,
              .copy_delay_us_max = 150,
              .has_card = true,
+             .card_streams = spares != 3,
              .before_card_layer = [&](LayerId) {
                YieldFor(static_cast<int64_t>(SplitMix64(layer_count++) % 800));
              }});
@@ -118,13 +130,38 @@ TEST(ExpertCard, SlotsAreHeldUntilTheCardHasPassedTheLayer) {
   EXPECT_EQ(rig.slots->counts(pool).filling, 0u);
 }
 
+// What the card brings in by itself stays in RAM until it has passed the layer; of a prompt that
+// may be more than there are spare slots.
+TEST(ExpertCard, StreamedExpertsStayInRamUntilTheCardHasPassedTheLayer) {
+  std::atomic<bool> open{true};
+  Rig rig({.budget = {.slot_count = 6},
+           .pcie_share = 1,
+           .spare_count = 2,
+           .has_card = true,
+           .card_streams = true,
+           .before_card_layer = [&](LayerId) { open.wait(false); }});
+  open = false;
+  const Pass& prompt = TheWorld().passes[0];
+  ASSERT_TRUE(rig.Run(prompt.layers[0], prompt.kind).ok());
+  const auto streamed = static_cast<int64_t>(rig.card->stream_count);
+  EXPECT_GT(streamed, 8);
+  EXPECT_EQ(rig.store.lease_count(), streamed);
+  open = true;
+  open.notify_all();
+  EXPECT_TRUE(rig.OutputIsRight(prompt.layers[0]));
+  ASSERT_TRUE(rig.Run(prompt.layers[1], prompt.kind).ok());
+  rig.tiers->EndWindow(0);
+  EXPECT_LE(rig.store.lease_count(), 8);  // of promotions under way
+}
+
 TEST(ExpertCard, AnErrorFailsThePassAndTheNextOneIsRight) {
   using Step = FaultyCard::Step;
-  for (const Step step : {Step::kBegin, Step::kFinish, Step::kRetire}) {
+  for (const Step step : {Step::kBegin, Step::kStream, Step::kFinish, Step::kRetire}) {
     Rig rig({.budget = {.slot_count = 10},
              .store = {.miss_percent = 30, .takes_exchange = true},
              .pcie_share = 0.5,
-             .has_card = true});
+             .has_card = true,
+             .card_streams = step == Step::kStream});
     for (uint32_t p = 0; p < TheWorld().passes.size(); ++p) {
       SCOPED_TRACE(p);
       const Pass& pass = TheWorld().passes[p];
@@ -134,6 +171,11 @@ TEST(ExpertCard, AnErrorFailsThePassAndTheNextOneIsRight) {
       }
       rig.card->fails_at = step;
       absl::Status status = rig.Run(pass.layers[0], pass.kind);
+      if (step == Step::kStream && status.ok()) {  // everything was in slots or on the drive
+        rig.card->fails_at = Step::kNone;
+        rig.tiers->EndWindow(0);
+        continue;
+      }
       // What went wrong on the card behind the last layer is found by the next one.
       if (step == Step::kRetire) status = rig.Run(pass.layers[1], pass.kind);
       rig.card->fails_at = Step::kNone;
@@ -224,12 +266,13 @@ TEST(ExpertCard, WhatTheCardDoesNotComputeComesFromRam) {
 
 TEST(ExpertCard, WindowsAllocateNothing) {
   if (!kCountsAllocations) GTEST_SKIP() << "AddressSanitizer has its own operator new";
-  for (const SlotBudget& budget : {SlotBudget{.slot_count = 10}, SlotBudget{.share = 0.8}}) {
-    Rig rig({.budget = budget,
+  for (const bool streams : {false, true}) {
+    Rig rig({.budget = {.slot_count = 10},
              .store = {.miss_percent = 40, .takes_exchange = true},
              .pcie_share = 0.5,
              .worker_count = 2,
-             .has_card = true});
+             .has_card = true,
+             .card_streams = streams});
     const std::vector<Pass>& passes = TheWorld().passes;
     const auto run = [&](size_t begin, size_t end) {
       for (size_t p = begin; p < end; ++p) {
@@ -244,7 +287,7 @@ TEST(ExpertCard, WindowsAllocateNothing) {
     run(1, 15);
     const uint64_t before = AllocationCount();
     run(15, 45);
-    EXPECT_EQ(AllocationCount(), before) << budget.slot_count << " " << budget.share;
+    EXPECT_EQ(AllocationCount(), before) << streams;
   }
 }
 

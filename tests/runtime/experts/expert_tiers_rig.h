@@ -192,11 +192,12 @@ inline World& MutableWorld() { return const_cast<World&>(TheWorld()); }
 class FaultyCard final : public ExpertCard {
  public:
   explicit FaultyCard(HostCard& card) : card_(card) {}
-  enum class Step : uint8_t { kNone, kBegin, kFinish, kRetire };
+  enum class Step : uint8_t { kNone, kBegin, kStream, kFinish, kRetire };
   Step fails_at = Step::kNone;
   bool computes = true;
   uint32_t begin_count = 0;
   uint32_t arrive_count = 0;
+  uint64_t stream_count = 0;  // experts
 
   std::string_view name() const override { return card_.name(); }
   bool Computes(LayerId layer, const ExpertRows& rows) const override {
@@ -209,19 +210,26 @@ class FaultyCard final : public ExpertCard {
     begun_ = true;
     return card_.Begin(layer, plan, rows, experts);
   }
+  bool Streams(std::span<const std::byte> bytes) const override { return card_.Streams(bytes); }
+  absl::Status Stream(std::span<const StreamedExpert> experts) override {
+    stream_count += experts.size();
+    const absl::Status status = card_.Stream(experts);
+    return fails_at == Step::kStream ? Error() : status;
+  }
   void Arrive(const CardExpert& expert) override {
     ++arrive_count;
     card_.Arrive(expert);
   }
   absl::Status Finish() override {
+    if (!begun_) return absl::OkStatus();
     const absl::Status status = card_.Finish();
     return fails_at == Step::kFinish ? Error() : status;
   }
-  absl::StatusOr<int64_t> Retire() override {
-    if (!std::exchange(begun_, false)) return 0;
-    const absl::StatusOr<int64_t> ns = card_.Retire();
+  absl::StatusOr<CardTimes> Retire() override {
+    if (!std::exchange(begun_, false)) return CardTimes{};
+    const absl::StatusOr<CardTimes> times = card_.Retire();
     if (fails_at == Step::kRetire) return Error();
-    return ns;
+    return times;
   }
 
  private:
@@ -240,6 +248,7 @@ struct RigOptions {
   uint32_t copy_delay_us_max = 0;
   bool reference = false;
   bool has_card = false;
+  bool card_streams = false;
   std::function<void(LayerId)> before_card_layer = nullptr;  // on the card's thread
   int64_t upload_wait_ns = 60'000'000'000;
 };
@@ -270,13 +279,15 @@ class Rig {
       PoisonFreeSlots();
     }
     if (options.has_card) {
-      host_card = *HostCard::Create(
-          {.layouts = layouts,
-           .expert_count = kExperts,
-           .kernels = TheWorld().kernels,
-           .device = device->host(),
-           .clock = clock_},
-          {.rows_max = kPromptRows, .ranks = kRanks, .before_layer = options.before_card_layer});
+      host_card = *HostCard::Create({.layouts = layouts,
+                                     .expert_count = kExperts,
+                                     .kernels = TheWorld().kernels,
+                                     .device = device->host(),
+                                     .clock = clock_},
+                                    {.rows_max = kPromptRows,
+                                     .ranks = kRanks,
+                                     .streams = options.card_streams,
+                                     .before_layer = options.before_card_layer});
       card = std::make_unique<FaultyCard>(*host_card);
     }
     tiers = std::make_unique<ExpertTiers>(

@@ -75,6 +75,9 @@ TEST_F(PinnedRangesTest, PinsWholePagesInPieces) {
     EXPECT_EQ(ranges.PinnedBytes(Second()), kPage);
     const std::byte outside{};
     EXPECT_EQ(ranges.PinnedBytes({&outside, 1}), 0u);
+    EXPECT_TRUE(ranges.AllPinned(First().first(9 * kPage)));
+    EXPECT_FALSE(ranges.AllPinned(First()));
+    EXPECT_FALSE(ranges.AllPinned({&outside, 1}));
     // A card reads what lies in one piece.
     EXPECT_EQ(ranges.CardAddress(First().subspan(5 * kPage, 200)),
               First().data() + 5 * kPage + FakePins::kCardOffset);
