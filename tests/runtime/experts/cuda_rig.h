@@ -250,6 +250,20 @@ class CudaRig {
     }
     on_card_count_ += on_card_count;
   }
+  // One layer of a prompt, unchecked: the host's time for it.
+  absl::StatusOr<int64_t> RunTimed(LayerId layer, uint32_t rows, uint64_t seed) {
+    const RandomModel& m = options_.model;
+    const RandomRows r(m, rows, seed, kernels_);
+    PutRows(r);
+    const RouteInput routes{
+        .expert = r.routes, .rows = rows, .ranks = m.ranks, .expert_count = m.expert_count};
+    const int64_t begin_ns = clock_.NowNs();
+    HEARTH_RETURN_IF_ERROR(
+        tiers_->RunLayer(layer, routes, r.Input(m.hidden), TrafficKind::kPrompt, output_, nullptr));
+    const int64_t ns = clock_.NowNs() - begin_ns;
+    HEARTH_RETURN_IF_ERROR(stream_->Synchronize());
+    return ns;
+  }
   uint64_t distinct(Service service) const { return tiers_->ledger().total().of(service).distinct; }
 
   ExpertTiers& tiers() { return *tiers_; }
