@@ -104,12 +104,16 @@ __global__ void __launch_bounds__(kTakeThreadsMax)
                    ExchangeStage stage) {
   __shared__ ListInbox inbox;
   // The sequence number is older than the launch before this one, and a look does no harm: so the
-  // first trip over the link passes while that launch ends.
+  // first trip over the link passes while that launch ends. The flags may be those of the layer
+  // before, if they are just being written: then the look is in vain or missing, and no more.
+  const bool is_late = stage == ExchangeStage::kLate;
   const uint32_t sequence = words.state->sequence;
-  bool here = LookAtList(list, word_count, sequence, &inbox);
+  bool here = false;
+  if (!is_late || (words.state->flags & kListLateFollows) != 0) {
+    here = LookAtList(list, word_count, sequence, &inbox);
+  }
   AwaitLaunchBefore();
   AllowLaunchAfter();
-  const bool is_late = stage == ExchangeStage::kLate;
   if (threadIdx.x == 0) {
     Stamp(words, sequence, is_late ? ExchangeStamp::kLateBegin : ExchangeStamp::kHitsBegin);
   }
@@ -134,7 +138,8 @@ __global__ void __launch_bounds__(kTakeThreadsMax)
 // One thread.
 __global__ void AwaitOutputsKernel(LayerWords words, const uint64_t* outputs) {
   const uint32_t sequence = words.state->sequence;
-  uint64_t word = LoadAcquire(outputs);  // as with lists
+  const bool may_come = (words.state->flags & kListOutputsFollow) != 0;
+  uint64_t word = may_come ? LoadAcquire(outputs) : 0;  // a first look, as with lists
   AwaitLaunchBefore();
   AllowLaunchAfter();
   Stamp(words, sequence, ExchangeStamp::kOutputsBegin);

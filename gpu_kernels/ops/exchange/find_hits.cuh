@@ -15,10 +15,11 @@ struct HitSearch {
 
 // What the threads of a block know of each other's entries.
 struct HitScratch {
-  uint16_t expert[kExchangeEntriesMax];
+  alignas(16) uint32_t expert[kExchangeEntriesMax];  // then kNoExpert up to a multiple of 4
   uint16_t begin[kExchangeEntriesMax];  // first entry of the item that this entry leads
   uint32_t warp_total[kExchangeEntriesMax / 32];
 };
+inline constexpr uint32_t kNoExpert = UINT32_MAX;
 
 // Where an entry stands among those of its expert, in order.
 struct SameExpert {
@@ -26,14 +27,30 @@ struct SameExpert {
   uint32_t count = 0;   // of all
   uint32_t leader = 0;  // the entry that begins its item, of at most kExpertRowsMax
 };
-__device__ inline SameExpert FindSameExpert(const uint16_t* expert, uint32_t entry,
+__device__ inline SameExpert FindSameExpert(const uint32_t* experts, uint32_t entry,
                                             uint32_t entry_count) {
   SameExpert same;
-  for (uint32_t i = 0; i < entry_count; ++i) {
-    if (expert[i] != expert[entry]) continue;
-    if (i < entry) ++same.before;
-    if (i <= entry && same.count % kExpertRowsMax == 0) same.leader = i;
-    ++same.count;
+  same.leader = entry;
+  const uint32_t id = experts[entry];
+  const auto* quads = reinterpret_cast<const uint4*>(experts);
+#pragma unroll 4
+  for (uint32_t quad = 0; quad < (entry_count + 3) / 4; ++quad) {
+    const uint4 four = quads[quad];
+    const uint32_t other[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t at = quad * 4 + i;
+      const bool equal = other[i] == id;
+      same.count += equal ? 1 : 0;
+      same.before += equal && at < entry ? 1 : 0;
+      same.leader = equal ? min(same.leader, at) : same.leader;
+    }
+  }
+  // Beyond the rows of one item, which is rare: walk to the first of its own.
+  for (uint32_t skip = same.before / kExpertRowsMax * kExpertRowsMax; skip != 0; --skip) {
+    do {
+      ++same.leader;
+    } while (experts[same.leader] != id);
   }
   return same;
 }
@@ -63,7 +80,7 @@ __device__ inline void FindHits(const HitSearch& search, uint32_t id, uint32_t e
   const uint32_t entry = threadIdx.x;
   const bool valid = entry < entry_count;
   const uint64_t address = valid ? search.table[id] : 0;
-  if (valid) scratch->expert[entry] = static_cast<uint16_t>(id);
+  if (entry < (entry_count + 3) / 4 * 4) scratch->expert[entry] = valid ? id : kNoExpert;
   __syncthreads();
   const SameExpert same =
       valid ? FindSameExpert(scratch->expert, entry, entry_count) : SameExpert{};

@@ -104,7 +104,9 @@ absl::Status LaunchBeginWindow(const WindowExchange& exchange, CudaStreamView st
 absl::Status LaunchPublishRoutes(const WindowExchange& exchange, LayerId layer,
                                  const uint32_t* expert, uint32_t rows, CudaStreamView stream);
 // Rows to the host. Ends when they have arrived, which takes several microseconds while uploads
-// keep the link busy: best on a stream of its own that is joined before LaunchAwaitOutputs.
+// keep the link busy: best on a stream of its own, beside the experts, that is joined before the
+// next wait of the layer. (Before it, because nothing promises that a graph's branches run at the
+// same time: what the host needs in order to answer a wait must be recorded before the wait.)
 absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
                                const PublishArgs& args, CudaStreamView stream);
 // Both in one kernel.

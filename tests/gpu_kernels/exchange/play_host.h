@@ -132,7 +132,7 @@ class PlayHost {
   }
 
  private:
-  static constexpr int64_t kWaitNs = 10'000'000'000;
+  static constexpr int64_t kWaitNs = 3'000'000'000;
 
   absl::Status PlayOne(LayerId layer, uint32_t rows, uint64_t* digest) {
     const ExchangeShape& shape = host_.layout().shape;
@@ -143,10 +143,19 @@ class PlayHost {
       return absl::DataLossError(absl::StrCat("window ", host_.sequence(), " layer ", layer.value,
                                               " entry ", i, ": expert ", experts[i]));
     }
-    draw_.Draw(&prng_, rows, shape.ranks);
-    const ExchangeFollows follows = {.late = !draw_.late_items.empty(),
-                                     .outputs = !draw_.cpu_entries.empty()};
-    HEARTH_RETURN_IF_ERROR(host_.PostHits(layer, {draw_.hit_items, draw_.hit_entries}, follows));
+    experts_.assign(experts.begin(), experts.end());
+    ExchangeFollows follows;
+    if (shape.expert_count == 0) {
+      draw_.Draw(&prng_, rows, shape.ranks);
+      follows = {.late = !draw_.late_items.empty(), .outputs = !draw_.cpu_entries.empty()};
+      HEARTH_RETURN_IF_ERROR(host_.PostHits(layer, {draw_.hit_items, draw_.hit_entries}, follows));
+    } else {
+      draw_.DrawFromTable(
+          &prng_, experts, shape.ranks,
+          std::span(table_).subspan(size_t{layer.value} * shape.expert_count, shape.expert_count));
+      const bool misses = draw_.hit_entries.size() != experts.size();
+      follows = {.late = misses, .outputs = misses};
+    }
     HEARTH_ASSIGN_OR_RETURN(const PublishedRows published,
                             host_.AwaitRows(layer, rows, clock_.NowNs() + kWaitNs));
     HEARTH_RETURN_IF_ERROR(CheckRows(published, layer, rows, *digest));
