@@ -1,6 +1,7 @@
 // What the exchange costs a layer on the card: each launch by itself when nothing has to be waited
 // for, and whole windows with a host that answers at once, with an idle link and while uploads of
 // experts keep it busy. Prints microseconds.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <functional>
@@ -13,6 +14,7 @@
 #include "gpu_kernels/device/pinned_memory.h"
 #include "gpu_kernels/ops/exchange/window_exchange.h"
 #include "runtime/base/status.h"
+#include "tests/gpu_kernels/launch_chain.h"
 
 namespace hearth {
 namespace {
@@ -274,11 +276,50 @@ absl::Status TableMode(const GpuInfo& gpu, Clock& clock, uint32_t rows, bool res
                rows, bench->MicrosecondsPerLayer(all, {}, outputs));
 }
 
+// From node to node of a graph of small kernels, by the difference of two lengths.
+absl::Status NodeToNode(const GpuInfo& gpu, uint32_t blocks, bool overlaps) {
+  const uint32_t count = blocks * kChainThreads;
+  HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu.id));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer even, DeviceBuffer::Create(gpu.id, count * 4));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer odd, DeviceBuffer::Create(gpu.id, count * 4));
+  HEARTH_ASSIGN_OR_RETURN(UniqueEvent start, UniqueEvent::Create(gpu.id));
+  HEARTH_ASSIGN_OR_RETURN(UniqueEvent stop, UniqueEvent::Create(gpu.id));
+  HEARTH_RETURN_IF_ERROR(FillBytes(even, std::byte{1}, stream.view()));
+  const auto words = [](const DeviceBuffer& b) { return reinterpret_cast<uint32_t*>(b.data()); };
+  double us[2] = {1e9, 1e9};
+  const uint32_t links[2] = {20, 120};
+  for (int which = 0; which < 2; ++which) {
+    HEARTH_ASSIGN_OR_RETURN(
+        const UniqueGraph graph,
+        UniqueGraph::Capture(stream.view(), [&](CudaStreamView on) -> absl::Status {
+          for (uint32_t i = 0; i < links[which]; i += 2) {
+            HEARTH_RETURN_IF_ERROR(LaunchChainLink(words(even), words(odd), count, overlaps, on));
+            HEARTH_RETURN_IF_ERROR(LaunchChainLink(words(odd), words(even), count, overlaps, on));
+          }
+          return absl::OkStatus();
+        }));
+    for (int round = 0; round < 30; ++round) {
+      HEARTH_RETURN_IF_ERROR(start.Record(stream.view()));
+      HEARTH_RETURN_IF_ERROR(graph.Launch(stream.view()));
+      HEARTH_RETURN_IF_ERROR(stop.Record(stream.view()));
+      HEARTH_ASSIGN_OR_RETURN(const double seconds, UniqueEvent::SecondsBetween(start, stop));
+      us[which] = std::min(us[which], seconds * 1e6);
+    }
+  }
+  std::printf("node to node, %3u blocks, %-11s %6.2f us; 20 nodes %6.2f us\n", blocks,
+              overlaps ? "overlapping" : "plain", (us[1] - us[0]) / (links[1] - links[0]), us[0]);
+  return absl::OkStatus();
+}
+
 absl::Status Run() {
   HEARTH_ASSIGN_OR_RETURN(const GpuList list, ListGpus());
   if (list.gpus.empty()) return absl::UnavailableError(list.reason);
   const GpuInfo& gpu = list.gpus[0];
   SteadyClock clock;
+  for (const uint32_t blocks : {1u, 264u}) {
+    HEARTH_RETURN_IF_ERROR(NodeToNode(gpu, blocks, false));
+    HEARTH_RETURN_IF_ERROR(NodeToNode(gpu, blocks, true));
+  }
   for (const bool loaded : {false, true}) {
     std::unique_ptr<Uploads> uploads;
     if (loaded) {
