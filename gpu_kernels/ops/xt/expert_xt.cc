@@ -30,21 +30,27 @@ void SetShape(const XtShape& shape, XtWalkArgs* args) {
   args->group_count = shape.group_count();
 }
 
+void SetProjection(const ExpertLayout& layout, Projection p, int index, XtWalkArgs* args) {
+  args->code_offset_bytes[index] = layout.projection_offset_bytes(p);
+  args->scale_offset_bytes[index] =
+      args->code_offset_bytes[index] + layout.xt_shape(p).scale_offset_bytes();
+}
+
 absl::Status EnqueueGateUp(const ExpertXtDesc& desc, const ExpertXtPlan& plan, XtWalkArgs args,
                            CudaStreamView stream) {
   const ExpertLayout& layout = desc.layout;
   SetShape(layout.xt_shape(Projection::kGate), &args);
   args.sum_stride = 2 * layout.width;
   args.sum_projection_stride = layout.width;
-  args.code_offset_bytes[0] = layout.projection_offset_bytes(Projection::kGate);
-  args.code_offset_bytes[1] = layout.projection_offset_bytes(Projection::kUp);
+  SetProjection(layout, Projection::kGate, 0, &args);
   if (layout.xt_bits.gate == layout.xt_bits.up) {
+    SetProjection(layout, Projection::kUp, 1, &args);
     args.projection_count = 2;
     return EnqueueWalk(layout.xt_bits.gate, plan, args, stream);
   }
   args.projection_count = 1;
   HEARTH_RETURN_IF_ERROR(EnqueueWalk(layout.xt_bits.gate, plan, args, stream));
-  args.code_offset_bytes[0] = args.code_offset_bytes[1];
+  SetProjection(layout, Projection::kUp, 0, &args);
   args.sums += layout.width;
   return EnqueueWalk(layout.xt_bits.up, plan, args, stream);
 }
@@ -82,7 +88,7 @@ absl::Status EnqueueDown(const ExpertXtDesc& desc, const ExpertXtPlan& plan,
   const XtShape shape = layout.xt_shape(Projection::kDown);
   SetShape(shape, &walk);
   walk.projection_count = 1;
-  walk.code_offset_bytes[0] = layout.projection_offset_bytes(Projection::kDown);
+  SetProjection(layout, Projection::kDown, 0, &walk);
   walk.q = reinterpret_cast<const int8_t*>(args.workspace + plan.h_q_offset_bytes);
   walk.sums = reinterpret_cast<int32_t*>(args.workspace + plan.down_sum_offset_bytes);
   walk.sum_stride = layout.hidden;
@@ -98,7 +104,7 @@ absl::Status EnqueueDown(const ExpertXtDesc& desc, const ExpertXtPlan& plan,
        .sums = walk.sums,
        .h_scale = reinterpret_cast<const float*>(args.workspace + plan.h_scale_offset_bytes),
        .h_sum = reinterpret_cast<const int32_t*>(args.workspace + plan.h_sum_offset_bytes),
-       .scale_offset_bytes = walk.code_offset_bytes[0] + shape.scale_offset_bytes(),
+       .scale_offset_bytes = walk.scale_offset_bytes[0],
        .multiplier_offset_bytes = layout.scale_offset_bytes(Projection::kDown),
        .y = args.y,
        .y_stride = args.y_stride},

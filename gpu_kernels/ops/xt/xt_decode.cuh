@@ -226,44 +226,62 @@ __device__ inline uint32_t XtLookUpLevel(const XtLaneAddresses& lane, uint32_t w
       XtAddress<true>(word, kStep, lane.of1, lane.base));
 }
 
-// Slots 0 to 2 and the level slot in shared memory, by all warps of the block; XtDecodeKind's.
-__device__ inline void XtFillTables(const XtDecodeTables& from, bool has_levels, uint8_t* tables) {
+// Sixteen entries of a slot, those of bytes high * 16 to high * 16 + 15, by one warp.
+__device__ inline void XtFillEntries(const XtDecodeTables::Slot& of, uint32_t high, uint8_t* slot) {
   const uint32_t lane = threadIdx.x % 32;
-  const uint32_t warps = blockDim.x / 32;
+  const uint32_t word = lane % of.words;
+  uint32_t column[8];
 #pragma unroll
-  for (uint32_t slot = 0; slot < 3; ++slot) {
-    const XtDecodeTables::Slot& of = from.slots[slot];
-    if (of.words == 0) continue;
-    uint32_t column[8];
-#pragma unroll
-    for (int bit = 0; bit < 8; ++bit) column[bit] = of.column[bit][lane % of.words];
-    for (uint32_t high = threadIdx.x / 32; high < 16; high += warps) {
-      uint32_t base = 0;
-#pragma unroll
-      for (int bit = 0; bit < 4; ++bit) base ^= (high >> bit & 1) != 0 ? column[4 + bit] : 0;
-      uint8_t* to = tables + slot / 2 * kXtRegionBytes + slot % 2 * kXtSlotRowBytes +
-                    high * 16 * 256 + lane * 4;
-#pragma unroll
-      for (uint32_t low = 0; low < 16; ++low) {
-        uint32_t entry = base;
-#pragma unroll
-        for (int bit = 0; bit < 4; ++bit) entry ^= (low >> bit & 1) != 0 ? column[bit] : 0;
-        *reinterpret_cast<uint32_t*>(to + low * 256) = entry;
-      }
-    }
+  for (int bit = 0; bit < 8; ++bit) {
+    const uint32_t even = word % 2 == 0 ? of.column[bit][0] : of.column[bit][1];
+    const uint32_t odd = word % 2 == 0 ? of.column[bit][2] : of.column[bit][3];
+    column[bit] = word < 2 ? even : odd;
   }
-  if (!has_levels) return;
-  const auto split = [&](uint32_t t, uint32_t nibble) {
-    return from.split[t][nibble / 4] >> (nibble % 4 * 8) & 0xFFu;
-  };
-  for (uint32_t high = threadIdx.x / 32; high < 16; high += warps) {
-#pragma unroll 4
-    for (uint32_t low = 0; low < 16; ++low) {
-      const uint32_t both = split(2, low ^ high);
-      const uint32_t newest_low = split(0, low) + split(1, high) + both;
-      const uint32_t newest_high = split(0, high) + split(1, low) + both;
-      uint8_t* to = tables + kXtSlotBytes<kXtLevelSlot> + (high * 16 + low) * 256;
-      reinterpret_cast<uint32_t*>(to)[lane] = newest_low | newest_high << 8;
+  uint32_t base = 0;
+#pragma unroll
+  for (int bit = 0; bit < 4; ++bit) base ^= (high >> bit & 1) != 0 ? column[4 + bit] : 0;
+  uint8_t* to = slot + high * 16 * 256 + lane * 4;
+#pragma unroll
+  for (uint32_t low = 0; low < 16; ++low) {
+    uint32_t entry = base;
+#pragma unroll
+    for (int bit = 0; bit < 4; ++bit) entry ^= (low >> bit & 1) != 0 ? column[bit] : 0;
+    *reinterpret_cast<uint32_t*>(to + low * 256) = entry;
+  }
+}
+
+// Entry `nibble` of table t.
+__device__ inline uint32_t XtSplitEntry(const XtDecodeTables& from, int t, uint32_t nibble) {
+  const uint32_t(&words)[4] = from.split[t];
+  const uint32_t first = nibble < 8 ? words[0] : words[2];
+  const uint32_t second = nibble < 8 ? words[1] : words[3];
+  return PermuteBytes(first, second, nibble & 7u) & 0xFFu;
+}
+
+// The same of the level slot: lanes 0 to 15 make an entry each.
+__device__ inline void XtFillLevels(const XtDecodeTables& from, uint32_t high, uint8_t* slot) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t own_low = lane % 16;
+  const uint32_t both = XtSplitEntry(from, 2, own_low ^ high);
+  const uint32_t newest_low = XtSplitEntry(from, 0, own_low) + XtSplitEntry(from, 1, high) + both;
+  const uint32_t newest_high = XtSplitEntry(from, 0, high) + XtSplitEntry(from, 1, own_low) + both;
+  const uint32_t own = newest_low | newest_high << 8;
+  uint8_t* to = slot + high * 16 * 256 + lane * 4;
+#pragma unroll
+  for (int low = 0; low < 16; ++low) {
+    *reinterpret_cast<uint32_t*>(to + low * 256) = __shfl_sync(0xFFFFFFFFu, own, low);
+  }
+}
+
+// All slots in shared memory, by all warps of the block.
+__device__ inline void XtFillTables(const XtDecodeTables& from, bool has_levels, uint8_t* tables) {
+  for (uint32_t unit = threadIdx.x / 32; unit < kXtSlotCount * 16; unit += blockDim.x / 32) {
+    const uint32_t slot = unit / 16;
+    uint8_t* to = tables + slot / 2 * kXtRegionBytes + slot % 2 * kXtSlotRowBytes;
+    if (slot == kXtLevelSlot) {
+      if (has_levels) XtFillLevels(from, unit % 16, to);
+    } else if (from.slots[slot].words != 0) {
+      XtFillEntries(from.slots[slot], unit % 16, to);
     }
   }
 }

@@ -26,30 +26,32 @@ __device__ inline uint32_t SignBitsOf(uint32_t first) {
   return static_cast<uint32_t>((z ^ (z >> 31)) >> 32);
 }
 
-// The number that a sum stands for (cpu_kernels/ops/xt.h); `offset` is kXtLevelOffset * sum of q,
-// `row` the weight's. Leaves the sum at zero.
-__device__ inline float NumberOf(int32_t* sum, int32_t offset, float x_scale,
-                                 const std::byte* scales, const std::byte* multiplier,
-                                 uint32_t row) {
-  const float factor = __fmul_rn(__half2float(reinterpret_cast<const __half*>(scales)[row]),
-                                 *reinterpret_cast<const float*>(multiplier));
-  const float value = __fmul_rn(__fmul_rn(__int2float_rn(*sum - offset), x_scale), factor);
-  *sum = 0;
-  return value;
+// The number that a sum stands for (cpu_kernels/ops/xt.h); `offset` is kXtLevelOffset * sum of q.
+__device__ inline float NumberOf(int32_t sum, int32_t offset, float x_scale, __half row_scale,
+                                 float multiplier) {
+  const float factor = __fmul_rn(__half2float(row_scale), multiplier);
+  return __fmul_rn(__fmul_rn(__int2float_rn(sum - offset), x_scale), factor);
 }
 
-// silu(gate) * up of one column.
-__device__ inline float HiddenOf(const XtHiddenArgs& args, const std::byte* blob, uint32_t entry,
-                                 uint32_t col, float x_scale, int32_t x_offset) {
-  float value[2];
-#pragma unroll
-  for (int p = 0; p < 2; ++p) {
-    value[p] =
-        NumberOf(args.sums + (uint64_t{entry} * 2 + p) * args.width + col, x_offset, x_scale,
-                 blob + args.scale_offset_bytes[p], blob + args.multiplier_offset_bytes[p], col);
+// What lies in memory for four neighbouring rows of a projection.
+struct FourSums {
+  int4 sums;
+  __half scales[4];
+  float multiplier;
+
+  // Leaves the sums at zero.
+  __device__ FourSums(int4* at, const std::byte* row_scales, const std::byte* multiplier_at)
+      : sums(*at), multiplier(*reinterpret_cast<const float*>(multiplier_at)) {
+    *reinterpret_cast<uint2*>(scales) = *reinterpret_cast<const uint2*>(row_scales);
+    *at = {0, 0, 0, 0};
   }
-  return __fmul_rn(SiluOf(value[0]), value[1]);
-}
+  __device__ void Numbers(int32_t offset, float x_scale, float (&values)[4]) const {
+    values[0] = NumberOf(sums.x, offset, x_scale, scales[0], multiplier);
+    values[1] = NumberOf(sums.y, offset, x_scale, scales[1], multiplier);
+    values[2] = NumberOf(sums.z, offset, x_scale, scales[2], multiplier);
+    values[3] = NumberOf(sums.w, offset, x_scale, scales[3], multiplier);
+  }
+};
 
 // The butterflies of 128 columns in blocks of `block`, spans ascending.
 __device__ inline void Butterflies(float (&v)[kLaneCols], uint32_t block) {
@@ -89,19 +91,28 @@ __device__ inline int32_t QuantizeOf(float x, float s) {
 __device__ uint32_t RotateRow(const XtHiddenArgs& args, const std::byte* blob, uint32_t entry,
                               float* row) {
   const uint32_t lane = threadIdx.x % 32;
-  const size_t x_row = args.entries[entry].x_row;
-  const float x_scale = args.x_scale[x_row];
-  const int32_t x_offset = kXtLevelOffset * args.x_sum[x_row];
   uint32_t largest = 0;
   for (uint32_t first = threadIdx.x / 32 * kWarpCols; first < args.width;
        first += kHiddenThreads / 32 * kWarpCols) {
     const uint32_t col = first + lane * kLaneCols;
     float v[kLaneCols] = {};
     if (col < args.width) {
+      int4* sums = reinterpret_cast<int4*>(args.sums + uint64_t{entry} * 2 * args.width + col);
+      const FourSums gate(sums, blob + args.scale_offset_bytes[0] + col * 2,
+                          blob + args.multiplier_offset_bytes[0]);
+      const FourSums up(sums + args.width / 4, blob + args.scale_offset_bytes[1] + col * 2,
+                        blob + args.multiplier_offset_bytes[1]);
+      const size_t x_row = args.entries[entry].x_row;
+      const float x_scale = args.x_scale[x_row];
+      const int32_t offset = kXtLevelOffset * args.x_sum[x_row];
+      float gates[4];
+      float ups[4];
+      gate.Numbers(offset, x_scale, gates);
+      up.Numbers(offset, x_scale, ups);
       const uint32_t signs = SignBitsOf(col & ~31u) >> (col & 31);
 #pragma unroll
       for (int i = 0; i < static_cast<int>(kLaneCols); ++i) {
-        const float h = HiddenOf(args, blob, entry, col + i, x_scale, x_offset);
+        const float h = __fmul_rn(SiluOf(gates[i]), ups[i]);
         v[i] = __fmul_rn((signs >> i & 1) != 0 ? -1.0f : 1.0f, h);
       }
     }
@@ -126,8 +137,8 @@ __global__ void __launch_bounds__(kHiddenThreads)
   __shared__ int32_t sum_of[kHiddenThreads / 32];
   AwaitLaunchBefore();
   AllowLaunchAfter();
-  if (blockIdx.y >= XtItemCount(args.item_count, args.item_count_max)) return;
   const ExpertFfnItem item = args.items[blockIdx.y];
+  if (blockIdx.y >= XtItemCount(args.item_count, args.item_count_max)) return;
   if (blockIdx.x >= item.entry_count) return;
   const uint32_t entry = item.entry_begin + blockIdx.x;
   const uint32_t warp = threadIdx.x / 32;
@@ -162,21 +173,20 @@ __global__ void __launch_bounds__(kHiddenThreads)
     XtOutputKernel(const __grid_constant__ XtOutputArgs args) {
   AwaitLaunchBefore();
   AllowLaunchAfter();
-  if (blockIdx.z >= XtItemCount(args.item_count, args.item_count_max)) return;
   const ExpertFfnItem item = args.items[blockIdx.z];
+  if (blockIdx.z >= XtItemCount(args.item_count, args.item_count_max)) return;
   if (blockIdx.y >= item.entry_count) return;
   const uint32_t entry = item.entry_begin + blockIdx.y;
-  const float h_scale = args.h_scale[entry];
-  const int32_t offset = kXtLevelOffset * args.h_sum[entry];
-  float* y = args.y + uint64_t{args.entries[entry].y_row} * args.y_stride;
-  int32_t* sums = args.sums + uint64_t{entry} * args.hidden;
+  const uint32_t row = (blockIdx.x * kHiddenThreads + threadIdx.x) * 4;
+  if (row >= args.hidden) return;
+  const FourSums down(reinterpret_cast<int4*>(args.sums + uint64_t{entry} * args.hidden + row),
+                      item.blob + args.scale_offset_bytes + row * 2,
+                      item.blob + args.multiplier_offset_bytes);
+  float* y = args.y + uint64_t{args.entries[entry].y_row} * args.y_stride + row;
+  float values[4];
+  down.Numbers(kXtLevelOffset * args.h_sum[entry], args.h_scale[entry], values);
 #pragma unroll
-  for (uint32_t i = 0; i < kOutputCols; i += kHiddenThreads) {
-    const uint32_t row = blockIdx.x * kOutputCols + i + threadIdx.x;
-    if (row >= args.hidden) continue;
-    y[row] = NumberOf(sums + row, offset, h_scale, item.blob + args.scale_offset_bytes,
-                      item.blob + args.multiplier_offset_bytes, row);
-  }
+  for (int i = 0; i < 4; ++i) y[i] = values[i];
 }
 
 }  // namespace

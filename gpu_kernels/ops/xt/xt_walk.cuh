@@ -88,9 +88,6 @@ struct XtActivations {
       }
     }
   }
-  __device__ int32_t Single(int w, int j, int n) const {
-    return static_cast<int8_t>(word[0][w][j] >> (8 * n) & 0xFFu);
-  }
 };
 
 template <uint32_t kBits>
@@ -104,22 +101,6 @@ struct XtLines {
   }
 };
 
-// q of one row of x, spread out for the words of hashes: their levels come one by one.
-template <XtDecodeKind kKind>
-struct XtSingles {
-  int32_t q[kXtIsSplit<kKind, 0> ? 1 : (kXtIsSplit<kKind, 1> ? 1 : 2)][4][4];
-  template <uint32_t kBits, int kRows>
-  __device__ explicit XtSingles(const XtActivations<kBits, kRows>& x) {
-    if constexpr (kRows == 1 && !kXtIsSplit<kKind, 0>) {
-#pragma unroll
-      for (int w = 0; w < (kXtIsSplit<kKind, 1> ? 1 : 2); ++w) {
-#pragma unroll
-        for (int i = 0; i < 16; ++i) q[w][i / 4][i % 4] = x.Single(w, i / 4, i % 4);
-      }
-    }
-  }
-};
-
 // Levels + kXtLevelOffset of the word's four steps, for all rows of x.
 template <uint32_t kBits, XtDecodeKind kKind, int kWord>
 __device__ inline int32_t XtLevelsOf(const XtLaneAddresses& lane, const XtSplitTables& split,
@@ -127,26 +108,22 @@ __device__ inline int32_t XtLevelsOf(const XtLaneAddresses& lane, const XtSplitT
   if constexpr (kXtIsSplit<kKind, kWord>) {
     return static_cast<int32_t>(XtLookUpSplit(split, word).Sum());
   } else {
-    const uint32_t low =
-        PermuteBytes(XtLookUpLevel<0>(lane, word), XtLookUpLevel<1>(lane, word), 0x5140u);
-    const uint32_t high =
-        PermuteBytes(XtLookUpLevel<2>(lane, word), XtLookUpLevel<3>(lane, word), 0x5140u);
-    return static_cast<int32_t>(PermuteBytes(low, high, 0x5410u));
+    // 256 that the compiler does not see: multiply-adds, whose units have time, instead of
+    // permutations.
+    uint32_t step = 256;
+    asm("" : "+r"(step));
+    const uint32_t low = XtLookUpLevel<1>(lane, word) * step + XtLookUpLevel<0>(lane, word);
+    const uint32_t high = XtLookUpLevel<3>(lane, word) * step + XtLookUpLevel<2>(lane, word);
+    return static_cast<int32_t>(high * (step * step) + low);
   }
 }
 
 // Adds the dots of stream j's word to sums.
 template <uint32_t kBits, XtDecodeKind kKind, int kRows, int kWord>
 __device__ inline void XtDotWord(const XtLaneAddresses& lane, const XtSplitTables& split,
-                                 uint32_t word, const XtActivations<kBits, kRows>& x,
-                                 const XtSingles<kKind>& singles, int j, int32_t (&sums)[kRows]) {
-  if constexpr (kRows > 1) {
-    const int32_t levels = XtLevelsOf<kBits, kKind, kWord>(lane, split, word);
-#pragma unroll
-    for (int t = 0; t < kRows; ++t) {
-      sums[t] = __dp4a(levels, static_cast<int32_t>(x.word[t][kWord][j]), sums[t]);
-    }
-  } else if constexpr (kXtIsSplit<kKind, kWord>) {
+                                 uint32_t word, const XtActivations<kBits, kRows>& x, int j,
+                                 int32_t (&sums)[kRows]) {
+  if constexpr (kRows == 1 && kXtIsSplit<kKind, kWord>) {
     // One row: dot products add the parts up, beside the units that permute.
     const XtSplitLevels levels = XtLookUpSplit(split, word);
 #pragma unroll
@@ -155,11 +132,11 @@ __device__ inline void XtDotWord(const XtLaneAddresses& lane, const XtSplitTable
                        static_cast<int32_t>(x.word[0][kWord][j]), sums[0]);
     }
   } else {
-    const int32_t(&q)[4] = singles.q[kWord][j];
-    sums[0] += static_cast<int32_t>(XtLookUpLevel<0>(lane, word)) * q[0];
-    sums[0] += static_cast<int32_t>(XtLookUpLevel<1>(lane, word)) * q[1];
-    sums[0] += static_cast<int32_t>(XtLookUpLevel<2>(lane, word)) * q[2];
-    sums[0] += static_cast<int32_t>(XtLookUpLevel<3>(lane, word)) * q[3];
+    const int32_t levels = XtLevelsOf<kBits, kKind, kWord>(lane, split, word);
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) {
+      sums[t] = __dp4a(levels, static_cast<int32_t>(x.word[t][kWord][j]), sums[t]);
+    }
   }
 }
 
@@ -171,25 +148,97 @@ __device__ inline void XtAddWhere(bool wanted, int32_t* to, int32_t value) {
                : "memory");
 }
 
-// Adds both halves of the warp and then to memory.
-template <int kRows>
-__device__ inline void XtAddSums(const int32_t (&sums)[kRows], int32_t* to, uint32_t stride,
-                                 uint32_t rows, bool valid) {
+// What this half of the warp adds to memory: the low half the warp's total of `low`, the high half
+// that of `high`.
+__device__ inline int32_t XtAddHalves(int32_t low, int32_t high) {
   const bool is_high = threadIdx.x % 32 >= 16;
+  return (is_high ? high : low) + __shfl_xor_sync(kAllLanes, is_high ? low : high, 16);
+}
+
+// The sums of one band, at `to` for row 0 of x: the low half takes the even rows, the high half the
+// odd ones.
+template <int kRows>
+__device__ inline void XtAddBand(const int32_t (&sums)[kRows], int32_t* to, uint32_t stride,
+                                 uint32_t rows) {
+  const uint32_t high = threadIdx.x % 32 / 16;
   if constexpr (kRows == 1) {
-    const int32_t total = sums[0] + __shfl_xor_sync(kAllLanes, sums[0], 16);
-    XtAddWhere(valid && !is_high, to, total);
+    const int32_t total = XtAddHalves(sums[0], 0);
+    XtAddWhere(high == 0, to, total);
   } else {
-    // The low half takes the even rows of x, the high half the odd ones.
 #pragma unroll
     for (int t = 0; t < kRows; t += 2) {
-      const int32_t mine = is_high ? sums[t + 1] : sums[t];
-      const int32_t other = is_high ? sums[t] : sums[t + 1];
-      const int32_t total = mine + __shfl_xor_sync(kAllLanes, other, 16);
-      const uint32_t row = t + (is_high ? 1 : 0);
-      XtAddWhere(valid && row < rows, to + row * stride, total);
+      const int32_t total = XtAddHalves(sums[t], sums[t + 1]);
+      // The class below holds all but the last half of the rows.
+      XtAddWhere(t + 1 < kRows / 2 || t + high < rows, to + (t + high) * stride, total);
     }
   }
+}
+
+// The same of two bands, one after the other; at one row each half of the warp takes a band.
+template <int kRows>
+__device__ inline void XtAddBands(const int32_t (&first)[kRows], const int32_t (&second)[kRows],
+                                  int32_t* to, uint32_t stride, uint32_t rows) {
+  if constexpr (kRows == 1) {
+    const uint32_t high = threadIdx.x % 32 / 16;
+    const int32_t total = XtAddHalves(first[0], second[0]);
+    XtAddWhere(true, to + high * kBandRows, total);
+  } else {
+    XtAddBand<kRows>(first, to, stride, rows);
+    XtAddBand<kRows>(second, to + kBandRows, stride, rows);
+  }
+}
+
+// A lane's part of a walk: its rows of one block of each band, one band after the other.
+template <uint32_t kBits, XtDecodeKind kKind, int kRows>
+struct XtLaneWalk {
+  static constexpr uint32_t kChunkBytes = kXtLaneCount * kBits;
+
+  const XtLaneAddresses& addresses;
+  const XtSplitTables& split;
+  const XtActivations<kBits, kRows>& x;
+  const std::byte* chunk;  // the next that is asked for
+  uint32_t chunks_left;    // after it, in the walk
+  XtLines<kBits> ahead[kXtAhead];
+  XtCarry<kBits> carry;
+
+  // Asks for chunks kXtAhead steps early. After the walk's last one the same lines come again.
+  __device__ void Ask(XtLines<kBits>* lines) {
+    lines->Load(chunk);
+    if (chunks_left > 0) chunk += kChunkBytes;
+    chunks_left -= chunks_left > 0 ? 1 : 0;
+  }
+  __device__ void DotBand(int32_t (&sums)[kRows]) {
+    const XtLines<kBits> now = ahead[0];
+#pragma unroll
+    for (int i = 0; i + 1 < kXtAhead; ++i) ahead[i] = ahead[i + 1];
+    Ask(&ahead[kXtAhead - 1]);
+    uint32_t word0[4];
+    uint32_t word1[4];
+    XtHash<kBits, kKind>::Words(addresses, now.line, &carry, word0, word1);
+    int32_t more[kRows] = {};  // two chains of sums
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) sums[t] = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      XtDotWord<kBits, kKind, kRows, 0>(addresses, split, word0[j], x, j, sums);
+      XtDotWord<kBits, kKind, kRows, 1>(addresses, split, word1[j], x, j, more);
+    }
+#pragma unroll
+    for (int t = 0; t < kRows; ++t) sums[t] += more[t];
+  }
+};
+
+// Row scales that a later launch wants come into the second cache meanwhile: by the walks of the
+// first pair of blocks, each for its bands.
+__device__ inline void XtPrefetchScales(const XtWalkArgs& args, const ExpertFfnItem& item,
+                                        const XtWalk& walk) {
+  constexpr uint32_t kLineBytes = 128;
+  const uint32_t lane = threadIdx.x % 32;
+  if (walk.pair != 0 || lane * kLineBytes >= walk.count * kBandRows * 2 + kLineBytes) return;
+  const uint32_t first_row = (walk.group_begin + walk.first) * kBandRows;
+  const uint32_t row = min(first_row + lane * (kLineBytes / 2), args.rows - 1);
+  const std::byte* at = item.blob + args.scale_offset_bytes[walk.projection] + row * 2;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
 template <uint32_t kBits, XtDecodeKind kKind, int kRows>
@@ -208,48 +257,33 @@ __device__ void XtRun(const XtWalkArgs& args, const ExpertFfnItem& item, const X
   const uint32_t before = (walk.first == 0 ? walk.group_bands : walk.first) - 1;
   XtLines<kBits> last;
   last.Load(circle + before * kChunkBytes);
-  const std::byte* chunk = circle + walk.first * kChunkBytes;
-  // Bands are asked for kXtAhead steps early. Beyond the walk's last one the same lines come again.
-  XtLines<kBits> ahead[kXtAhead];
-#pragma unroll
-  for (int i = 0; i < kXtAhead; ++i) {
-    ahead[i].Load(chunk);
-    if (i + 1 < walk.count) chunk += kChunkBytes;
-  }
   XtActivations<kBits, kRows> x;
+  XtLaneWalk<kBits, kKind, kRows> lane_walk = {addresses, split, x,
+                                               circle + walk.first * kChunkBytes, walk.count - 1};
+#pragma unroll
+  for (int i = 0; i < kXtAhead; ++i) lane_walk.Ask(&lane_walk.ahead[i]);
   x.Load(args, item, rows, block);
-  const XtSingles<kKind> singles(x);
-  XtCarry<kBits> carry = {};
+  XtPrefetchScales(args, item, walk);
   {
     uint32_t unused0[4];
     uint32_t unused1[4];
-    XtHash<kBits, kKind>::Words(addresses, last.line, &carry, unused0, unused1);
+    XtHash<kBits, kKind>::Words(addresses, last.line, &lane_walk.carry, unused0, unused1);
   }
-  uint32_t row = (walk.group_begin + walk.first) * kBandRows + lane % 16;
   int32_t* to = args.sums + uint64_t{item.entry_begin} * args.sum_stride +
-                walk.projection * args.sum_projection_stride + row;
-#pragma unroll 2
-  for (uint32_t left = walk.count; left > 0; --left) {
-    const XtLines<kBits> now = ahead[0];
-#pragma unroll
-    for (int i = 0; i + 1 < kXtAhead; ++i) ahead[i] = ahead[i + 1];
-    ahead[kXtAhead - 1].Load(chunk);
-    if (left > kXtAhead + 1) chunk += kChunkBytes;
-    uint32_t word0[4];
-    uint32_t word1[4];
-    XtHash<kBits, kKind>::Words(addresses, now.line, &carry, word0, word1);
-    int32_t sums[kRows] = {};
-    int32_t more[kRows] = {};  // two chains of sums
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      XtDotWord<kBits, kKind, kRows, 0>(addresses, split, word0[j], x, singles, j, sums);
-      XtDotWord<kBits, kKind, kRows, 1>(addresses, split, word1[j], x, singles, j, more);
-    }
-#pragma unroll
-    for (int t = 0; t < kRows; ++t) sums[t] += more[t];
-    XtAddSums<kRows>(sums, to, args.sum_stride, rows, row < args.rows);
-    to += kBandRows;
-    row += kBandRows;
+                walk.projection * args.sum_projection_stride +
+                (walk.group_begin + walk.first) * kBandRows + lane % 16;
+  for (uint32_t pairs_left = walk.count / 2; pairs_left > 0; --pairs_left) {
+    int32_t first[kRows];
+    int32_t second[kRows];
+    lane_walk.DotBand(first);
+    lane_walk.DotBand(second);
+    XtAddBands<kRows>(first, second, to, args.sum_stride, rows);
+    to += 2 * kBandRows;
+  }
+  if (walk.count % 2 != 0) {
+    int32_t only[kRows];
+    lane_walk.DotBand(only);
+    XtAddBand<kRows>(only, to, args.sum_stride, rows);
   }
 }
 
@@ -268,7 +302,7 @@ __device__ inline void XtChooseRows(const XtWalkArgs& args, const ExpertFfnItem&
 }
 
 // Fewer rows need fewer registers, so that more warps hide each other's latencies.
-constexpr uint32_t XtThreads(int rows_max) { return rows_max > 4 ? 512 : 768; }
+constexpr uint32_t XtThreads(int rows_max) { return rows_max > 4 ? 512 : 640; }
 
 template <uint32_t kBits, XtDecodeKind kKind, int kRowsMax>
 __global__ void __launch_bounds__(XtThreads(kRowsMax), 1)

@@ -35,7 +35,7 @@ struct XtWalkArgs {
   uint32_t rows_max = 0;
 
   // Of each projection.
-  uint32_t rows = 0;
+  uint32_t rows = 0;  // a multiple of 16: rows and columns of an expert are multiples of 32
   uint32_t cols = 0;
   uint32_t band_count = 0;
   uint32_t block_count = 0;
@@ -43,6 +43,7 @@ struct XtWalkArgs {
   uint32_t group_count = 0;
   uint32_t projection_count = 0;
   uint64_t code_offset_bytes[2] = {};
+  uint64_t scale_offset_bytes[2] = {};  // of the row scales
 
   const int8_t* q = nullptr;
   bool rows_are_entries = false;  // row e of q belongs to entry e; else row entries[e].x_row
