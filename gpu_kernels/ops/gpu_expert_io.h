@@ -5,11 +5,42 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/status/status.h"
+
 #include "cpu_kernels/ops/activation.h"
 #include "cpu_kernels/ops/xt.h"
 #include "gpu_kernels/device/stream.h"
+#include "runtime/base/ids.h"
 
 namespace hearth {
+
+struct CardList;         // gpu_kernels/ops/exchange/window_exchange.h
+struct ExchangeFollows;  // gpu_kernels/ops/exchange/exchange_host.h
+struct ExpertList;       // likewise
+
+// Takes the lists of a window whose launches were all enqueued beforehand: kernels that were
+// recorded (GpuExpertRecorder) wait for them on the card. For the layer at hand, between FirstHalf
+// and SecondHalf, from one thread: PostHits at most once, then PostLate once if `follows` said so.
+class GpuListSink {
+ public:
+  virtual ~GpuListSink() = default;
+  // What the card computes at once, and whether another list and outputs of the host will follow.
+  virtual absl::Status PostHits(LayerId layer, const ExpertList& list,
+                                const ExchangeFollows& follows) = 0;
+  virtual absl::Status PostLate(LayerId layer, const ExpertList& list) = 0;
+  // Returns when the card has passed the layer, or with the error of why it will not, in a bounded
+  // time.
+  virtual absl::Status AwaitPassed(LayerId layer) = 0;
+};
+
+// Records what computes experts into a window's graph.
+class GpuExpertRecorder {
+ public:
+  virtual ~GpuExpertRecorder() = default;
+  // Enqueues on the io's stream what computes `list`, whose contents and length are read on the
+  // card, for windows of `rows` rows. Twice for each layer: for the hits and for the late ones.
+  virtual absl::Status RecordExperts(LayerId layer, uint32_t rows, const CardList& list) = 0;
+};
 
 // What expert kernels on the backend's card read and write for the layer at hand: work enqueued on
 // `stream` between FirstHalf and SecondHalf finds u there and is done when the layer is combined.
@@ -22,6 +53,9 @@ struct GpuExpertIo {
   // Host memory, a byte for each entry, zeroed by FirstHalf: 1 when the card writes the entry, so
   // that SecondHalf takes it from `output` and not from what it is handed. The caller sets them.
   std::span<uint8_t> on_card;
+  // Not null while the pass at hand is a recorded window: then nothing is enqueued on `stream`, the
+  // lists go there, and on_card follows from them. Changes with the pass.
+  GpuListSink* lists = nullptr;
 };
 
 }  // namespace hearth

@@ -90,11 +90,18 @@ class Backend {
   // not the MTP layer, would choose from the residual as it is, (rows, ranks) in any order. A
   // guess, of use to whoever fetches experts; window passes only. Changes nothing of the pass.
   virtual absl::StatusOr<std::span<const uint32_t>> PredictExperts(LayerId layer) = 0;
-  // Where a caller that computes experts best writes their outputs: (rows max, ranks, hidden), of
-  // the backend's own and free from FirstHalf to SecondHalf.
+  // Where a caller that computes experts best writes the outputs of the layer at hand: (rows,
+  // ranks, hidden) and maybe more, of the backend's own and free from FirstHalf to SecondHalf.
+  // Asked for again in each layer.
   virtual std::span<float> expert_output_buffer() = 0;
   // Null where the dense path is not on a card; otherwise the same struct for the backend's life.
   virtual const GpuExpertIo* gpu_expert_io() const { return nullptr; }
+  // Who records experts' kernels into windows that are graphs; outlives the backend's last window.
+  // Before the first window. Without one the card computes no experts in windows.
+  virtual void set_gpu_experts(GpuExpertRecorder*) {}
+  // Whether residual() is asked for after every half layer: windows then stop there, which takes
+  // time. Otherwise it is good after a pass only. Off at first.
+  virtual void set_stepwise(bool) {}
   // `expert_output` (rows, ranks, hidden): each expert's output, unweighted; read during the call,
   // unless it is expert_output_buffer(), which stays the backend's until the next FirstHalf or
   // Head returns. Entries that gpu_expert_io() says the card computed are not looked at. Combined

@@ -8,6 +8,7 @@
 #include "gpu_kernels/ops/mixer/combine.h"
 #include "gpu_kernels/ops/mixer/gdn.h"
 #include "gpu_kernels/ops/mixer/router.h"
+#include "runtime/backend/cuda/recorded_windows.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -66,6 +67,7 @@ absl::StatusOr<BackendPlan> PlanBackend(const ModelGeometry& g, const CudaBacken
   GpuPassBuffers buffers;
   PassImage image;
   ReservePassBuffers(device, buffers, g, plan.shape);
+  ReserveAheadBuffers(device, buffers, g, plan.shape);
   ReservePassImage(device, image, g, plan.shape);
   plan.device_buffer_bytes = device.bytes();
   MemoryLayout pinned;
@@ -73,6 +75,10 @@ absl::StatusOr<BackendPlan> PlanBackend(const ModelGeometry& g, const CudaBacken
   ReservePassImage(pinned, image, g, plan.shape);
   ReserveHostPassBuffers(pinned, host, g, plan.shape);
   plan.pinned_bytes = pinned.bytes();
+  if (!options.recorded_windows) return plan;
+  HEARTH_ASSIGN_OR_RETURN(const ExchangeLayout exchange,
+                          RecordedWindows::Layout(g, options.limits.window_rows_max));
+  plan.pinned_bytes += exchange.bytes;
   return plan;
 }
 

@@ -19,6 +19,7 @@
 #include "runtime/backend/cuda/layer_launches.h"
 #include "runtime/backend/cuda/pass_input.h"
 #include "runtime/backend/cuda/pass_table_image.h"
+#include "runtime/backend/cuda/recorded_windows.h"
 #include "runtime/backend/cuda/weight_upload.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
@@ -50,10 +51,15 @@ class CudaBackend final : public Backend {
   ExpertInput expert_input() const override;
   absl::StatusOr<std::span<const uint32_t>> PredictExperts(LayerId layer) override;
   std::span<float> expert_output_buffer() override {
+    if (recorded_) return windows_->output(layer_);
     return {host_.expert_output,
             uint64_t{plan_.shape.rows_max} * geometry().moe.experts_per_token * geometry().hidden};
   }
   const GpuExpertIo* gpu_expert_io() const override { return &*expert_io_; }
+  void set_gpu_experts(GpuExpertRecorder* recorder) override {
+    if (windows_ != nullptr) windows_->set_recorder(recorder);
+  }
+  void set_stepwise(bool stepwise) override { stepwise_ = stepwise; }
   absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) override;
   absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) override;
   absl::Status Commit(Sequence& sequence, uint32_t row_count) override;
@@ -78,7 +84,10 @@ class CudaBackend final : public Backend {
   absl::Status SendImage();
   absl::Status FetchAll(std::initializer_list<Fetch> fetches);
   absl::Status Await(std::string_view what);
-  absl::Status AwaitImageFree();
+  absl::Status AwaitIdle();
+  absl::Status BeginPass();
+  absl::StatusOr<Routes> LaunchFirstHalf(LayerId layer);
+  absl::Status LaunchSecondHalf(LayerId layer);
   absl::Status StoreHidden();
   absl::Status CopyHidden(const CudaSequence& sequence, uint32_t position, uint32_t rows, float* at,
                           bool store);
@@ -87,19 +96,23 @@ class CudaBackend final : public Backend {
   CudaBackendOptions options_;
   BackendPlan plan_;
   UniqueStream stream_;
-  std::optional<UniqueEvent> done_;        // what the host waits for
-  std::optional<UniqueEvent> image_sent_;  // the image may be written again
+  std::optional<UniqueEvent> done_;  // what the host waits for
+  std::optional<UniqueStream> ahead_stream_;
+  std::optional<UniqueEvent> ahead_done_;
   std::optional<DeviceBuffer> weight_memory_;
   std::optional<DeviceBuffer> buffer_memory_;
   std::optional<PinnedBuffer> pinned_memory_;
   GpuModelWeights weights_;
   GpuPassBuffers buffers_;
+  GpuPassBuffers ahead_buffers_;
   PassImage device_image_;
   PassImage host_image_;
   HostPassBuffers host_;
   std::byte* host_base_ = nullptr;         // the pinned memory...
   std::byte* host_device_base_ = nullptr;  // ...and the card's address of it
   std::optional<GpuExpertIo> expert_io_;
+  std::unique_ptr<RecordedWindows> windows_;  // null: windows are launched layer by layer
+  bool stepwise_ = false;
 
   // The pass at hand.
   std::optional<GpuPass> pass_;
@@ -107,6 +120,9 @@ class CudaBackend final : public Backend {
   std::vector<GpuSegment> segments_;      // reserved; as the card's table has them
   std::vector<uint64_t> ngram_rows_;      // reserved
   uint32_t rows_ = 0;
+  LayerId layer_;
+  bool recorded_ = false;
+  bool complete_ = true;  // its last half layer is on its way
   bool draft_from_trunk_ = false;
   mutable std::vector<float> residual_;  // the last that was asked for
 };
@@ -114,16 +130,19 @@ class CudaBackend final : public Backend {
 absl::Status CudaBackend::Allocate(const UploadProgress& progress) {
   const ModelGeometry& g = geometry();
   HEARTH_ASSIGN_OR_RETURN(done_, UniqueEvent::Create(options_.gpu, EventKind::kUntimed));
-  HEARTH_ASSIGN_OR_RETURN(image_sent_, UniqueEvent::Create(options_.gpu, EventKind::kUntimed));
+  HEARTH_ASSIGN_OR_RETURN(ahead_done_, UniqueEvent::Create(options_.gpu, EventKind::kUntimed));
+  HEARTH_ASSIGN_OR_RETURN(ahead_stream_, UniqueStream::Create(options_.gpu, StreamPriority::kHigh));
 
   MemoryLayout device;
   ReservePassBuffers(device, buffers_, g, plan_.shape);
+  ReserveAheadBuffers(device, ahead_buffers_, g, plan_.shape);
   ReservePassImage(device, device_image_, g, plan_.shape);
   absl::StatusOr<DeviceBuffer> buffers = DeviceBuffer::Create(options_.gpu, device.bytes());
   if (!buffers.ok()) return NoRoom(buffers.status(), "buffers of a pass", RoomFor::kBuffers);
   buffer_memory_ = *std::move(buffers);
   HEARTH_RETURN_IF_ERROR(FillBytes(*buffer_memory_, std::byte{0}, stream()));
   device.Place(buffer_memory_->data());
+  ahead_buffers_.h = buffers_.h;
 
   MemoryLayout pinned;
   ReservePassImage(pinned, host_image_, g, plan_.shape);
@@ -156,6 +175,11 @@ absl::Status CudaBackend::Allocate(const UploadProgress& progress) {
                                          .cols = g.hidden},
                            .output = buffers_.expert_y,
                            .on_card = {host_.on_card, uint64_t{plan_.shape.rows_max} * ranks}};
+  if (options_.recorded_windows) {
+    HEARTH_ASSIGN_OR_RETURN(
+        windows_, RecordedWindows::Create(options_.gpu, g, options_.limits.window_rows_max,
+                                          options_.wait_ns_max, deps_.clock));
+  }
   sequences_.reserve(kPassSegmentsMax);
   segments_.reserve(kPassSegmentsMax);
   ngram_rows_.resize(uint64_t{plan_.shape.rows_max} * g.ngram.head_count());
@@ -252,9 +276,27 @@ void CudaBackend::MakePass(uint32_t rows, bool window, bool draft, uint32_t last
                         .choose_blocks = QsaMustSelect(geometry().attention, last_position)});
 }
 
-// The image of the pass before may still be on its way after an error.
-absl::Status CudaBackend::AwaitImageFree() {
-  return AwaitEvent(*image_sent_, deps_.clock, options_.wait_ns_max, "start of a pass");
+// The pass before is through, whatever became of it: its buffers and the image are free.
+absl::Status CudaBackend::AwaitIdle() {
+  const bool recorded = windows_ != nullptr && windows_->under_way();
+  if (recorded && !complete_) windows_->Abort();
+  HEARTH_RETURN_IF_ERROR(done_->Record(stream()));
+  HEARTH_RETURN_IF_ERROR(Await("end of the pass before"));
+  if (recorded) (void)windows_->End();
+  return absl::OkStatus();
+}
+
+// The image is written; from here on the card works.
+absl::Status CudaBackend::BeginPass() {
+  recorded_ = windows_ != nullptr && pass_->window && !stepwise_;
+  complete_ = false;
+  expert_io_->lists = recorded_ ? windows_.get() : nullptr;
+  if (recorded_) {
+    return windows_->Begin(*pass_, device_image_.embed, device_image_.ngram_embed);
+  }
+  HEARTH_RETURN_IF_ERROR(EnqueueRotaryTables(*pass_));
+  return pass_->draft ? EnqueueDraftInput(*pass_, device_image_.embed)
+                      : EnqueueEmbedding(*pass_, device_image_.embed);
 }
 
 absl::Status CudaBackend::SendImage() {
@@ -268,12 +310,12 @@ absl::Status CudaBackend::SendImage() {
                                      from + extent.ngram_offset_bytes, extent.ngram_bytes,
                                      stream()));
   }
-  return image_sent_->Record(stream());
+  return absl::OkStatus();
 }
 
 absl::Status CudaBackend::BeginTrunk(std::span<const Segment> segments, Phase phase) {
   HEARTH_RETURN_IF_ERROR(CheckTrunk(segments, phase));
-  HEARTH_RETURN_IF_ERROR(AwaitImageFree());
+  HEARTH_RETURN_IF_ERROR(AwaitIdle());
   HEARTH_RETURN_IF_ERROR(OpenSegments(segments, phase));
   const uint32_t rows = WritePassTable(segments_, host_image_);
   uint32_t last_position = 0;
@@ -293,8 +335,7 @@ absl::Status CudaBackend::BeginTrunk(std::span<const Segment> segments, Phase ph
         {host_image_.ngram_embed, uint64_t{rows} * geometry().ngram.embed_dim()}));
   }
   HEARTH_RETURN_IF_ERROR(SendImage());
-  HEARTH_RETURN_IF_ERROR(EnqueueRotaryTables(*pass_));
-  return EnqueueEmbedding(*pass_, device_image_.embed);
+  return BeginPass();
 }
 
 absl::Status CudaBackend::BeginDraft(Sequence& sequence, std::span<const TokenId> tokens,
@@ -319,7 +360,7 @@ absl::Status CudaBackend::BeginDraft(Sequence& sequence, std::span<const TokenId
         absl::StrCat("drafting needs the trunk's hidden states of positions ", base, " to ",
                      base + rows - 1, ", which the last pass did not leave"));
   }
-  HEARTH_RETURN_IF_ERROR(AwaitImageFree());
+  HEARTH_RETURN_IF_ERROR(AwaitIdle());
   sequences_.assign(1, &s);
   segments_.assign(1, {.layers = s.state().layer_table, .rows = rows, .base = base});
   (void)WritePassTable(segments_, host_image_);
@@ -334,8 +375,7 @@ absl::Status CudaBackend::BeginDraft(Sequence& sequence, std::span<const TokenId
   } else {
     HEARTH_RETURN_IF_ERROR(CopyHidden(s, base, rows, buffers_.draft_hidden, false));
   }
-  HEARTH_RETURN_IF_ERROR(EnqueueRotaryTables(*pass_));
-  return EnqueueDraftInput(*pass_, device_image_.embed);
+  return BeginPass();
 }
 
 // Rows of the sequence's ring of hidden states from or to `at` (rows, D).
@@ -364,10 +404,25 @@ absl::Status CudaBackend::Await(std::string_view what) {
 }
 
 absl::StatusOr<Routes> CudaBackend::FirstHalf(LayerId layer) {
-  const ModelGeometry& g = geometry();
+  layer_ = layer;
   if (!pass_->draft) {
     for (CudaSequence* sequence : sequences_) sequence->rows().StartPass();
   }
+  absl::StatusOr<Routes> routes = recorded_ ? windows_->AwaitRoutes(layer) : LaunchFirstHalf(layer);
+  if (!routes.ok()) {
+    return Annotate(routes.status(), recorded_ ? "window" : absl::StrCat("layer ", layer.value));
+  }
+  if (*host_.nan_flag != 0) {
+    return absl::DataLossError(
+        absl::StrCat("layer ", layer.value,
+                     ": a router score is not a number: the weights or the state are damaged"));
+  }
+  std::fill_n(host_.on_card, entries(), uint8_t{0});
+  return routes;
+}
+
+absl::StatusOr<Routes> CudaBackend::LaunchFirstHalf(LayerId layer) {
+  const ModelGeometry& g = geometry();
   HEARTH_RETURN_IF_ERROR(EnqueueFirstHalf(*pass_, layer.value, device_image_.ngram_embed));
   const uint64_t blocks = uint64_t{rows_} * ActivationBlocks(g.hidden);
   const GpuPassBuffers& b = buffers_;
@@ -378,15 +433,8 @@ absl::StatusOr<Routes> CudaBackend::FirstHalf(LayerId layer) {
                 {host_.u_q.q, b.u_q.q, blocks * kActivationBlockValues},
                 {host_.u_q.scale, b.u_q.scale, blocks * sizeof(float)},
                 {host_.u_q.sum16, b.u_q.sum16, blocks * 2 * sizeof(int32_t)}}));
-  HEARTH_RETURN_IF_ERROR(EnqueueSharedExpert(*pass_, layer.value));
-  const absl::Status status = Await("router");
-  if (!status.ok()) return Annotate(status, absl::StrCat("layer ", layer.value));
-  if (*host_.nan_flag != 0) {
-    return absl::DataLossError(
-        absl::StrCat("layer ", layer.value,
-                     ": a router score is not a number: the weights or the state are damaged"));
-  }
-  std::fill_n(host_.on_card, entries(), uint8_t{0});
+  HEARTH_RETURN_IF_ERROR(EnqueueBeforeExperts(*pass_, layer.value));
+  HEARTH_RETURN_IF_ERROR(Await("router"));
   return Routes{.expert = {host_.route_expert, entries()},
                 .weight = {host_.route_weight, entries()},
                 .rows = rows_,
@@ -394,6 +442,7 @@ absl::StatusOr<Routes> CudaBackend::FirstHalf(LayerId layer) {
 }
 
 ExpertInput CudaBackend::expert_input() const {
+  if (recorded_) return windows_->input();
   return {.x = host_.u,
           .quantized = {.q = host_.u_q.q,
                         .scale = host_.u_q.scale,
@@ -403,36 +452,53 @@ ExpertInput CudaBackend::expert_input() const {
           .rows = rows_};
 }
 
+// Beside the pass, whose card may be waiting for the host: on a stream and in buffers of its own.
 absl::StatusOr<std::span<const uint32_t>> CudaBackend::PredictExperts(LayerId layer) {
   if (!pass_ || !pass_->window || pass_->draft || layer.value >= geometry().layer_count()) {
     return absl::FailedPreconditionError("only the layers of a window are predicted");
   }
-  HEARTH_RETURN_IF_ERROR(EnqueueRouterAhead(*pass_, layer.value));
+  const GpuPass ahead{.geometry = geometry(),
+                      .weights = weights_,
+                      .buffers = ahead_buffers_,
+                      .nan_flag = OnCard(host_.ahead_nan_flag),
+                      .stream = ahead_stream_->view(),
+                      .qsa = plan_.qsa,
+                      .qsa_plan = plan_.qsa_plan,
+                      .table = pass_->table,
+                      .rows = rows_};
+  HEARTH_RETURN_IF_ERROR(EnqueueRouterAhead(ahead, layer.value));
   HEARTH_RETURN_IF_ERROR(
-      FetchAll({{host_.ahead_expert, buffers_.ahead_expert, entries() * sizeof(uint32_t)}}));
-  HEARTH_RETURN_IF_ERROR(Await("router ahead"));
+      CopyArray(host_.ahead_expert, ahead_buffers_.route_expert, entries(), ahead.stream));
+  HEARTH_RETURN_IF_ERROR(ahead_done_->Record(ahead.stream));
+  HEARTH_RETURN_IF_ERROR(
+      AwaitEvent(*ahead_done_, deps_.clock, options_.wait_ns_max, "router ahead"));
   return std::span<const uint32_t>(host_.ahead_expert, entries());
 }
 
-absl::Status CudaBackend::SecondHalf(LayerId layer, std::span<const float> expert_output) {
-  if (expert_output.data() != host_.expert_output) {
-    const uint64_t floats = entries() * geometry().hidden;
-    HEARTH_CHECK(expert_output.size() >= floats);
-    std::copy_n(expert_output.begin(), floats, host_.expert_output);
-  }
+absl::Status CudaBackend::LaunchSecondHalf(LayerId layer) {
   HostOutputs outputs;
   if (std::find(host_.on_card, host_.on_card + entries(), uint8_t{0}) !=
       host_.on_card + entries()) {
     outputs = {.y = OnCard(host_.expert_output), .on_card = OnCard(host_.on_card)};
   }
-  HEARTH_RETURN_IF_ERROR(Annotate(EnqueueSecondHalf(*pass_, layer.value, outputs),
-                                  absl::StrCat("layer ", layer.value)));
-  if (pass_->draft) {
-    const uint64_t d = geometry().stream_dim();
-    return CopyArray(sequences_[0]->state().chain_hidden, buffers_.h + (rows_ - 1) * d, d,
-                     stream());
+  return EnqueueSecondHalf(*pass_, layer.value, outputs);
+}
+
+absl::Status CudaBackend::SecondHalf(LayerId layer, std::span<const float> expert_output) {
+  const std::span<float> own = expert_output_buffer();
+  if (expert_output.data() != own.data()) {
+    const uint64_t floats = entries() * geometry().hidden;
+    HEARTH_CHECK(expert_output.size() >= floats);
+    std::copy_n(expert_output.begin(), floats, own.begin());
   }
-  return layer.value + 1 == geometry().layer_count() ? StoreHidden() : absl::OkStatus();
+  HEARTH_RETURN_IF_ERROR(
+      Annotate(recorded_ ? windows_->PostOutputs(layer) : LaunchSecondHalf(layer),
+               absl::StrCat("layer ", layer.value)));
+  complete_ = pass_->draft || layer.value + 1 == geometry().layer_count();
+  if (!complete_) return absl::OkStatus();
+  if (!pass_->draft) return StoreHidden();
+  const uint64_t d = geometry().stream_dim();
+  return CopyArray(sequences_[0]->state().chain_hidden, buffers_.h + (rows_ - 1) * d, d, stream());
 }
 
 absl::Status CudaBackend::StoreHidden() {
@@ -455,6 +521,7 @@ absl::Status CudaBackend::Head(uint32_t row_begin, uint32_t row_count, std::span
     HEARTH_RETURN_IF_ERROR(
         FetchAll({{host_.logits, buffers_.logits, rows * vocab * sizeof(float)}}));
     HEARTH_RETURN_IF_ERROR(Await("head"));
+    if (recorded_ && windows_->under_way()) HEARTH_RETURN_IF_ERROR(windows_->End());
     std::copy_n(host_.logits, rows * vocab, logits.data() + done * vocab);
     done += rows;
   }
@@ -474,6 +541,7 @@ absl::Status CudaBackend::CommitDraft(Sequence& sequence) {
 }
 
 std::span<const float> CudaBackend::residual() const {
+  if (recorded_ && !complete_) return {};  // the card may be writing it
   residual_.resize(uint64_t{rows_} * geometry().stream_dim());
   // Pageable memory: the copy has ended when the call returns, or the stream has failed, which the
   // next wait reports.

@@ -358,21 +358,22 @@ absl::Status EnqueueFirstHalf(const GpuPass& pass, uint32_t layer, const float* 
   step.y = b.y;
   HEARTH_RETURN_IF_ERROR(LaunchStreamStep(step, pass.stream));
   HEARTH_RETURN_IF_ERROR(EnqueueRead(pass, w.moe_hc, WholeRead(pass)));
-  HEARTH_RETURN_IF_ERROR(EnqueueRouter(pass, w.moe));
-  if (b.u_rotated_q == nullptr) return absl::OkStatus();
-  return LaunchRotateQuantizeRows({.x = b.u,
-                                   .x_stride = pass.geometry.hidden,
-                                   .rows = pass.rows,
-                                   .cols = pass.geometry.hidden,
-                                   .q = b.u_rotated_q,
-                                   .scale = b.u_rotated_scale,
-                                   .sum = b.u_rotated_sum},
-                                  pass.stream);
+  return EnqueueRouter(pass, w.moe);
 }
 
-absl::Status EnqueueSharedExpert(const GpuPass& pass, uint32_t layer) {
+absl::Status EnqueueBeforeExperts(const GpuPass& pass, uint32_t layer) {
   const ModelGeometry& g = pass.geometry;
   const GpuPassBuffers& b = pass.buffers;
+  if (b.u_rotated_q != nullptr) {
+    HEARTH_RETURN_IF_ERROR(LaunchRotateQuantizeRows({.x = b.u,
+                                                     .x_stride = g.hidden,
+                                                     .rows = pass.rows,
+                                                     .cols = g.hidden,
+                                                     .q = b.u_rotated_q,
+                                                     .scale = b.u_rotated_scale,
+                                                     .sum = b.u_rotated_sum},
+                                                    pass.stream));
+  }
   const GpuMoeWeights& w = pass.weights.layer(layer).moe;
   const uint32_t width = g.moe.shared_width;
   HEARTH_RETURN_IF_ERROR(LaunchActivateQuantize({.function = RowFunction::kSwiglu,
@@ -410,14 +411,14 @@ absl::Status EnqueueRouterAhead(const GpuPass& pass, uint32_t layer) {
   const GpuPassBuffers& b = pass.buffers;
   const GpuLayerWeights& w = pass.weights.layer(layer);
   HEARTH_RETURN_IF_ERROR(LaunchStreamStep(StepTo(pass, &w.moe_hc), pass.stream));
-  HEARTH_RETURN_IF_ERROR(EnqueueRead(
-      pass, w.moe_hc,
-      {.hn = b.hn, .hn_q = b.hn_q, .u = b.ahead_u, .u_q = b.ahead_u_q, .rows = pass.rows}));
+  HyperRead read = WholeRead(pass);
+  read.inject = nullptr;
+  HEARTH_RETURN_IF_ERROR(EnqueueRead(pass, w.moe_hc, read));
   HEARTH_RETURN_IF_ERROR(
-      EnqueueMatmul({.x = b.ahead_u, .quantized = b.ahead_u_q, .rows = pass.rows, .cols = g.hidden},
+      EnqueueMatmul({.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden},
                     {To(w.moe.router, b.router_logits)}, pass.window, pass.stream));
   return LaunchRouter({.logits = b.router_logits,
-                       .expert = b.ahead_expert,
+                       .expert = b.route_expert,
                        .nan_flag = pass.nan_flag,
                        .rows = pass.rows,
                        .expert_count = g.moe.expert_count,

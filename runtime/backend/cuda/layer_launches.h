@@ -51,16 +51,18 @@ absl::Status EnqueueDraftInput(const GpuPass& pass, const float* embed);
 // Rotary tables of the rows' positions.
 absl::Status EnqueueRotaryTables(const GpuPass& pass);
 
-// Everything up to the router: mixer, routes, the experts' input in all its forms, and the shared
-// expert's first product. `ngram_embed` (rows, embed_dim): for the layer that reads it.
+// Everything up to the router: mixer, routes, the experts' input in fp32 and quantised, and the
+// shared expert's first product. `ngram_embed` (rows, embed_dim): for the layer that reads it.
 absl::Status EnqueueFirstHalf(const GpuPass& pass, uint32_t layer, const float* ngram_embed);
-// The rest of the shared expert, which needs nothing of the routed ones.
-absl::Status EnqueueSharedExpert(const GpuPass& pass, uint32_t layer);
+// What may run while the host looks at the routes: the experts' input in XT's form where that is
+// wanted, and the rest of the shared expert, which needs nothing of the routed ones.
+absl::Status EnqueueBeforeExperts(const GpuPass& pass, uint32_t layer);
 // Experts combined in rank order and written into the streams. Without outputs of the host (y ==
 // null) every entry is in buffers.expert_y.
 absl::Status EnqueueSecondHalf(const GpuPass& pass, uint32_t layer, const HostOutputs& outputs);
 
-// The routes that `layer` would choose from the streams as they are, into buffers.ahead_expert.
+// The routes that `layer` would choose from buffers.h as it is, into buffers.route_expert; works in
+// the buffers of ReserveAheadBuffers() alone.
 absl::Status EnqueueRouterAhead(const GpuPass& pass, uint32_t layer);
 
 // Logits of rows [row_begin, row_begin + row_count) into buffers.logits; row_count <= kHeadRows.

@@ -37,7 +37,6 @@ void ReserveQsa(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeometry& g,
 void ReserveMoe(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeometry& g,
                 const GpuPassShape& shape) {
   const uint64_t rows = shape.rows_max;
-  const uint64_t window = shape.limits.window_rows_max;
   const uint32_t ranks = g.moe.experts_per_token;
   layout.Reserve(b.router_logits, rows * g.moe.expert_count);
   layout.Reserve(b.route_expert, rows * ranks);
@@ -53,9 +52,6 @@ void ReserveMoe(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeometry& g,
   ReserveQuantized(layout, b.shared_q, rows, g.moe.shared_width);
   layout.Reserve(b.shared_y, rows * g.hidden);
   layout.Reserve(b.shared_scale, rows);
-  layout.Reserve(b.ahead_u, window * g.hidden);
-  ReserveQuantized(layout, b.ahead_u_q, window, g.hidden);
-  layout.Reserve(b.ahead_expert, window * ranks);
 }
 
 }  // namespace
@@ -103,6 +99,21 @@ void ReservePassBuffers(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeom
   layout.Reserve(b.logits, uint64_t{kHeadRows} * g.vocab_count);
 }
 
+void ReserveAheadBuffers(MemoryLayout& layout, GpuPassBuffers& ahead, const ModelGeometry& g,
+                         const GpuPassShape& shape) {
+  const uint64_t rows = shape.limits.window_rows_max;
+  const uint32_t d = g.stream_dim();
+  layout.Reserve(ahead.hn, rows * d);
+  ReserveQuantized(layout, ahead.hn_q, rows, d);
+  layout.Reserve(ahead.gate, rows * d);
+  layout.Reserve(ahead.low, rows * g.hc_rank);
+  ReserveQuantized(layout, ahead.low_q, rows, g.hc_rank);
+  layout.Reserve(ahead.u, rows * g.hidden);
+  ReserveQuantized(layout, ahead.u_q, rows, g.hidden);
+  layout.Reserve(ahead.router_logits, rows * g.moe.expert_count);
+  layout.Reserve(ahead.route_expert, rows * g.moe.experts_per_token);
+}
+
 void ReservePassImage(MemoryLayout& layout, PassImage& image, const ModelGeometry& g,
                       const GpuPassShape& shape) {
   layout.Reserve(image.segments, kPassSegmentsMax);
@@ -125,6 +136,7 @@ void ReserveHostPassBuffers(MemoryLayout& layout, HostPassBuffers& b, const Mode
   ReserveQuantized(layout, b.u_q, rows, g.hidden);
   layout.Reserve(b.on_card, entries);
   layout.Reserve(b.expert_output, entries * g.hidden);
+  layout.Reserve(b.ahead_nan_flag, 1);
   layout.Reserve(b.ahead_expert, uint64_t{shape.limits.window_rows_max} * g.moe.experts_per_token);
   layout.Reserve(b.logits, uint64_t{kHeadRows} * g.vocab_count);
 }

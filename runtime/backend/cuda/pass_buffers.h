@@ -74,9 +74,6 @@ struct GpuPassBuffers {
   QuantizedOut shared_q;             // shared_width
   float* shared_y = nullptr;         // hidden
   float* shared_scale = nullptr;     // 1
-  float* ahead_u = nullptr;          // hidden; rows of a window
-  QuantizedOut ahead_u_q;            // hidden; rows of a window
-  uint32_t* ahead_expert = nullptr;  // ranks; rows of a window
 
   // MTP
   float* draft_embed = nullptr;   // hidden
@@ -104,10 +101,11 @@ struct HostPassBuffers {
   uint32_t* nan_flag = nullptr;      // one, see GpuPass
   float* u = nullptr;                // (rows, hidden)
   QuantizedOut u_q;
-  uint8_t* on_card = nullptr;        // (rows, ranks), see GpuExpertIo
-  float* expert_output = nullptr;    // (rows, ranks, hidden)
-  uint32_t* ahead_expert = nullptr;  // (window rows, ranks)
-  float* logits = nullptr;           // (kHeadRows, vocab)
+  uint8_t* on_card = nullptr;          // (rows, ranks), see GpuExpertIo
+  float* expert_output = nullptr;      // (rows, ranks, hidden)
+  uint32_t* ahead_expert = nullptr;    // (window rows, ranks)
+  uint32_t* ahead_nan_flag = nullptr;  // one; a guess may be no number
+  float* logits = nullptr;             // (kHeadRows, vocab)
 };
 
 struct GpuPassShape {
@@ -127,6 +125,9 @@ void ReserveQuantized(MemoryLayout& layout, QuantizedOut& q, uint64_t rows, uint
 
 void ReservePassBuffers(MemoryLayout& layout, GpuPassBuffers& buffers, const ModelGeometry& g,
                         const GpuPassShape& shape);
+// Those that the router ahead works in, beside a pass, for the rows of a window; `h` is the pass's.
+void ReserveAheadBuffers(MemoryLayout& layout, GpuPassBuffers& ahead, const ModelGeometry& g,
+                         const GpuPassShape& shape);
 void ReservePassImage(MemoryLayout& layout, PassImage& image, const ModelGeometry& g,
                       const GpuPassShape& shape);
 void ReserveHostPassBuffers(MemoryLayout& layout, HostPassBuffers& buffers, const ModelGeometry& g,

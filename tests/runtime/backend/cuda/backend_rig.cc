@@ -39,9 +39,11 @@ absl::StatusOr<std::unique_ptr<Backend>> BackendRig::MakeCpu() {
                           {.arithmetic = Arithmetic::kFast, .limits = limits_});
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> BackendRig::MakeCuda(GpuId gpu, KvFormat kv) {
-  return CreateCudaBackend({.weights = weights_, .ngram = pack_->ngram.get(), .clock = clock_},
-                           {.gpu = gpu, .limits = limits_, .kv_format = kv}, nullptr);
+absl::StatusOr<std::unique_ptr<Backend>> BackendRig::MakeCuda(GpuId gpu, KvFormat kv,
+                                                              bool recorded) {
+  return CreateCudaBackend(
+      {.weights = weights_, .ngram = pack_->ngram.get(), .clock = clock_},
+      {.gpu = gpu, .limits = limits_, .kv_format = kv, .recorded_windows = recorded}, nullptr);
 }
 
 absl::Status BackendRig::Predict(Backend& backend, LayerId layer, const Routes& routes) {
@@ -76,6 +78,7 @@ absl::Status BackendRig::RunLayer(Backend& backend, LayerId layer, TrafficKind k
 
 absl::Status BackendRig::RunTrunk(Backend& backend, std::span<const Segment> segments, Phase phase,
                                   const OnResidual& on_residual) {
+  backend.set_stepwise(on_residual != nullptr);
   HEARTH_RETURN_IF_ERROR(backend.BeginTrunk(segments, phase));
   const TrafficKind kind = phase == Phase::kPrompt ? TrafficKind::kPrompt : TrafficKind::kWindow;
   for (uint32_t layer = 0; layer < geometry().layer_count(); ++layer) {

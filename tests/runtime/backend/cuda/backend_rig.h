@@ -25,7 +25,8 @@ class BackendRig {
   const PassLimits& limits() const { return limits_; }
 
   absl::StatusOr<std::unique_ptr<Backend>> MakeCpu();
-  absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(GpuId gpu, KvFormat kv = KvFormat::kBf16);
+  absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(GpuId gpu, KvFormat kv = KvFormat::kBf16,
+                                                    bool recorded = true);
 
   // Sees the residual after every layer; null: nobody looks.
   using OnResidual = std::function<void(uint32_t layer, std::span<const float>)>;

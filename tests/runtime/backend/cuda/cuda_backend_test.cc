@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <memory>
@@ -37,6 +38,9 @@ float Distance(std::span<const float> got, std::span<const float> want) {
 
 class CudaBackendTest : public OnGpu {
  protected:
+  static void TearDownTestSuite() {
+    for (auto& pack : packs_) pack.reset();
+  }
   void SetUp() override {
     OnGpu::SetUp();
     if (IsSkipped() || HasFatalFailure()) return;
@@ -47,8 +51,9 @@ class CudaBackendTest : public OnGpu {
     cuda_.reset();
     cpu_.reset();
     rig_.reset();
-    pack_ = std::make_unique<TemporaryPack>(kFlashlet, dense);
-    rig_ = std::make_unique<BackendRig>(pack_->dir(), limits);
+    auto& pack = packs_[dense == DenseChoice::kQ8 ? 1 : 0];
+    if (pack == nullptr) pack = std::make_unique<TemporaryPack>(kFlashlet, dense);
+    rig_ = std::make_unique<BackendRig>(pack->dir(), limits);
     auto cpu = rig_->MakeCpu();
     ASSERT_TRUE(cpu.ok()) << cpu.status();
     cpu_ = *std::move(cpu);
@@ -68,7 +73,7 @@ class CudaBackendTest : public OnGpu {
   // The whole text: a prompt of `prompt` tokens in chunks, then windows of `width`; logits of all.
   std::vector<float> Read(Backend& backend, std::span<const TokenId> ids, size_t prompt,
                           size_t width) {
-    const auto sequence = NewSequence(backend);
+    const auto sequence = NewSequence(backend, static_cast<uint32_t>(ids.size()));
     std::vector<float> all;
     for (size_t at = 0; at < ids.size();) {
       const Phase phase = at < prompt ? Phase::kPrompt : Phase::kWindow;
@@ -86,11 +91,12 @@ class CudaBackendTest : public OnGpu {
     return all;
   }
   uint32_t vocab() const { return rig_->geometry().vocab_count; }
-  // Distances of rows, sorted.
-  std::vector<float> RowDistances(std::span<const float> got, std::span<const float> want) {
+  // Distances of rows of `cols` values, sorted.
+  static std::vector<float> RowDistances(std::span<const float> got, std::span<const float> want,
+                                         uint32_t cols) {
     std::vector<float> distances;
-    for (size_t at = 0; at + vocab() <= std::min(got.size(), want.size()); at += vocab()) {
-      distances.push_back(Distance(got.subspan(at, vocab()), want.subspan(at, vocab())));
+    for (size_t at = 0; at + cols <= std::min(got.size(), want.size()); at += cols) {
+      distances.push_back(Distance(got.subspan(at, cols), want.subspan(at, cols)));
     }
     std::sort(distances.begin(), distances.end());
     return distances;
@@ -98,7 +104,7 @@ class CudaBackendTest : public OnGpu {
   // The median row is close; the worst one may have lost a near tie of its router.
   void ExpectClose(const char* what, std::span<const float> got, std::span<const float> want) {
     ASSERT_EQ(got.size(), want.size()) << what;
-    const std::vector<float> d = RowDistances(got, want);
+    const std::vector<float> d = RowDistances(got, want, vocab());
     std::printf("%s: median row %.2e, 90%% %.2e, worst %.2e of its largest logit\n", what,
                 d[d.size() / 2], d[d.size() * 9 / 10], d.back());
     EXPECT_LE(d[d.size() / 2], 0.01f) << what;
@@ -106,11 +112,12 @@ class CudaBackendTest : public OnGpu {
   }
 
   std::unique_ptr<GoldenFile> golden_;
-  std::unique_ptr<TemporaryPack> pack_;
+  static std::unique_ptr<TemporaryPack> packs_[2];  // with BF16 and with Q8 dense weights
   std::unique_ptr<BackendRig> rig_;
   std::unique_ptr<Backend> cpu_;
   std::unique_ptr<Backend> cuda_;
 };
+std::unique_ptr<TemporaryPack> CudaBackendTest::packs_[2];
 
 TEST_F(CudaBackendTest, EveryLayerOfAWindowAndOfAPromptStaysWithTheCpu) {
   for (const DenseChoice dense : {DenseChoice::kBf16, DenseChoice::kQ8}) {
@@ -128,10 +135,16 @@ TEST_F(CudaBackendTest, EveryLayerOfAWindowAndOfAPromptStaysWithTheCpu) {
       const Segment second{.sequence = on_card.get(), .tokens = ids};
       const absl::Status ran =
           rig_->RunTrunk(*cuda_, {&second, 1}, phase, [&](uint32_t layer, auto h) {
-            const float d = Distance(h, want[layer]);
-            std::printf("%s %s layer %u: %.2e\n", dense == DenseChoice::kQ8 ? "q8" : "bf16",
-                        phase == Phase::kWindow ? "window" : "prompt", layer, d);
-            EXPECT_LE(d, 0.02f) << "layer " << layer;
+            const std::vector<float> d =
+                RowDistances(h, want[layer], rig_->geometry().stream_dim());
+            std::printf("%s %s layer %u: median row %.2e, worst %.2e\n",
+                        dense == DenseChoice::kQ8 ? "q8" : "bf16",
+                        phase == Phase::kWindow ? "window" : "prompt", layer, d[d.size() / 2],
+                        d.back());
+            EXPECT_LE(d[d.size() / 2], 0.01f) << "layer " << layer;
+            // K and V in bf16 first meet in layer 3; int8 activations may round to the other side.
+            const float early = dense == DenseChoice::kQ8 ? 5e-3f : 1e-5f;
+            EXPECT_LE(d.back(), layer < 3 ? early : 0.1f) << "layer " << layer;
           });
       ASSERT_TRUE(ran.ok()) << ran;
     }
@@ -195,7 +208,8 @@ TEST_F(CudaBackendTest, MeanLossStaysWithTheReference) {
 TEST_F(CudaBackendTest, Int8KeysAndValuesStayClose) {
   UsePack(DenseChoice::kQ8, {.prompt_rows_max = 64}, KvFormat::kInt8);
   const std::vector<TokenId> ids = Ids("code", 200);
-  const std::vector<float> d = RowDistances(Read(*cuda_, ids, 150, 4), Read(*cpu_, ids, 150, 4));
+  const std::vector<float> d =
+      RowDistances(Read(*cuda_, ids, 150, 4), Read(*cpu_, ids, 150, 4), vocab());
   std::printf("int8 K and V: median row %.2e, worst %.2e\n", d[d.size() / 2], d.back());
   EXPECT_LE(d[d.size() / 2], 0.05f);
 }
@@ -205,6 +219,36 @@ TEST_F(CudaBackendTest, WindowWidthDoesNotChangeABit) {
   const std::vector<float> one_by_one = Read(*cuda_, ids, 130, 1);
   for (const size_t width : {2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u}) {
     EXPECT_EQ(Read(*cuda_, ids, 130, width), one_by_one) << "windows of " << width;
+  }
+}
+
+TEST_F(CudaBackendTest, RecordedWindowsHaveTheBitsOfLaunchedOnes) {
+  const std::vector<TokenId> ids = Ids("code", 200);
+  auto launched = rig_->MakeCuda(gpu().id, KvFormat::kBf16, /*recorded=*/false);
+  ASSERT_TRUE(launched.ok()) << launched.status();
+  for (const size_t width : {1u, 4u, 9u}) {
+    EXPECT_EQ(Read(*cuda_, ids, 130, width), Read(**launched, ids, 130, width)) << width;
+  }
+}
+
+// The host gives a window up: the card does not wait for it, and the next window is right.
+TEST_F(CudaBackendTest, AbandonedWindowIsSurvived) {
+  const std::vector<TokenId> ids = Ids("code", 70);
+  const std::vector<float> want = Read(*cuda_, ids, 60, 5);
+  const auto other = NewSequence(*cuda_);
+  for (const uint32_t layers : {0u, 1u, 5u}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Segment segment{.sequence = other.get(), .tokens = std::span(ids).first(4)};
+    ASSERT_TRUE(cuda_->BeginTrunk({&segment, 1}, Phase::kWindow).ok());
+    for (uint32_t layer = 0; layer < layers; ++layer) {
+      ASSERT_TRUE(cuda_->FirstHalf(LayerId(layer)).ok());
+      const std::span<float> output = cuda_->expert_output_buffer();
+      std::fill(output.begin(), output.end(), 0.0f);
+      ASSERT_TRUE(cuda_->SecondHalf(LayerId(layer), output).ok());
+    }
+    ASSERT_TRUE(cuda_->Commit(*other, 0).ok());
+    EXPECT_EQ(Read(*cuda_, ids, 60, 5), want);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
   }
 }
 
