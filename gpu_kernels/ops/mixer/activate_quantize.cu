@@ -1,5 +1,6 @@
 // The kernel of activate_quantize.h: eight lanes for each block of 32 values.
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/mixer/activate_quantize.h"
 #include "gpu_kernels/ops/mixer/row_vectors.cuh"
 #include "gpu_kernels/ops/mixer/shape_checks.h"
@@ -27,6 +28,8 @@ __device__ inline float4 Activated(const GpuActivateQuantizeArgs& args, size_t a
 // Block (columns, row).
 __global__ void __launch_bounds__(kThreads)
     ActivateQuantizeKernel(const GpuActivateQuantizeArgs args) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t row = blockIdx.y;
   const uint32_t vectors = args.cols / 4;
   const uint32_t padded = (vectors + kBlockVectors - 1) / kBlockVectors * kBlockVectors;
@@ -48,8 +51,8 @@ absl::Status LaunchActivateQuantize(const GpuActivateQuantizeArgs& args, CudaStr
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const uint32_t padded = ActivationBlocks(args.cols) * kBlockVectors;
   const dim3 grid((padded + kThreads - 1) / kThreads, args.rows);
-  ActivateQuantizeKernel<<<grid, kThreads, 0, stream.get()>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of an activation with quantisation");
+  return LaunchOverlapping("launch of an activation with quantisation", ActivateQuantizeKernel,
+                           {.blocks = grid, .threads = kThreads}, stream, args);
 }
 
 }  // namespace hearth

@@ -22,7 +22,7 @@ inline constexpr uint32_t kGdnChunkRows = 64;
 
 // q heads, k heads and v heads of a row of `channels` = 2 * key_heads * key_dim + value_heads *
 // value_dim floats, in this order. Value head h reads key head h / (value_heads / key_heads).
-// key_dim: 32, 64 or 128; value_dim: 32, 64, 96 or 128.
+// key_dim and value_dim: 32, 64 or 128.
 struct GpuGdnShape {
   uint32_t key_heads = 0;
   uint32_t value_heads = 0;

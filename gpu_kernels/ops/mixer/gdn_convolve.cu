@@ -1,5 +1,6 @@
 // The convolution, norms and gates of a prompt's rows (gdn.h): a warp for each head of a row.
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/mixer/gdn.h"
 #include "gpu_kernels/ops/mixer/gdn_convolve.cuh"
 #include "gpu_kernels/ops/mixer/gdn_rows.cuh"
@@ -22,6 +23,8 @@ __device__ inline void StoreGates(const GpuGdnConvolveArgs& args, uint32_t row, 
 // Block (unit / kWarps, row). Units: q heads, k heads, v heads, then gates of 32 heads each.
 __global__ void __launch_bounds__(kWarps* kWarpLanes)
     GdnConvolveKernel(const GpuGdnConvolveArgs args) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const GpuGdnShape& shape = args.shape;
   const uint32_t row = blockIdx.y;
   const uint32_t lane = threadIdx.x % kWarpLanes;
@@ -42,9 +45,9 @@ __global__ void __launch_bounds__(kWarps* kWarpLanes)
   const bool there = lane < dim / 4;
   float4 x = {0, 0, 0, 0};
   if (there) {
-    x = ConvolvedVector(args.pass, place, args.in.projected + size_t{row} * channels,
-                        place.segment->layers[args.layer].conv_ring, args.in.conv, shape.taps,
-                        channels, i);
+    x = Convolve(args.pass, place, args.in.projected + size_t{row} * channels,
+                 place.segment->layers[args.layer].conv_ring, args.in.conv, shape.taps, channels, i)
+            .x;
   }
   if (!is_value) {
     const float factor = L2Factor(WarpSum(AddSquares(x, 0.0f)),
@@ -63,8 +66,9 @@ absl::Status LaunchGdnConvolve(const GpuGdnConvolveArgs& args, CudaStreamView st
   const uint32_t units =
       2 * shape.key_heads + shape.value_heads + (shape.value_heads + kWarpLanes - 1) / kWarpLanes;
   const dim3 grid((units + kWarps - 1) / kWarps, args.pass.rows);
-  GdnConvolveKernel<<<grid, kWarps * kWarpLanes, 0, stream.get()>>>(args);
-  HEARTH_RETURN_IF_ERROR(CudaStatus(cudaGetLastError(), "launch of the convolution"));
+  HEARTH_RETURN_IF_ERROR(LaunchOverlapping("launch of the convolution", GdnConvolveKernel,
+                                           {.blocks = grid, .threads = kWarps * kWarpLanes}, stream,
+                                           args));
   return LaunchRingStore(args.pass, ConvRing{args.layer}, args.in.projected, shape.channels(),
                          stream);
 }

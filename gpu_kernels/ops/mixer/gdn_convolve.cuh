@@ -10,22 +10,28 @@
 
 namespace hearth {
 
-// silu(conv) of vector i of the row at `place`; `row` points to its projection. `conv` (taps,
-// channels).
-__device__ inline float4 ConvolvedVector(const GpuPassTable& pass, const RowPlace& place,
-                                         const float* row, const float* ring, const float* conv,
-                                         uint32_t taps, uint32_t channels, uint32_t i) {
-  float4 acc = {0, 0, 0, 0};
+struct ConvolvedVector {
+  float4 x;    // silu(conv)
+  float4 row;  // the projection
+};
+
+// Vector i of the row at `place`; `row` points to its projection. `conv` (taps, channels). No
+// branch stands between the loads, so that those of several calls are under way together.
+__device__ inline ConvolvedVector Convolve(const GpuPassTable& pass, const RowPlace& place,
+                                           const float* row, const float* ring, const float* conv,
+                                           uint32_t taps, uint32_t channels, uint32_t i) {
+  constexpr float4 kZero = {0, 0, 0, 0};
+  float4 acc = kZero;
+  float4 v = kZero;
 #pragma unroll 4
   for (uint32_t tap = 0; tap < taps; ++tap) {
     const float* from = EarlierRow(pass, place, taps - 1 - tap, row, ring, channels);
-    if (from == nullptr) continue;
     const float4 w = LoadVector(conv, size_t{tap} * (channels / 4) + i);
-    const float4 v = LoadVector(from, i);
+    v = from != nullptr ? LoadVector(from, i) : kZero;
     acc = {__fmaf_rn(w.x, v.x, acc.x), __fmaf_rn(w.y, v.y, acc.y), __fmaf_rn(w.z, v.z, acc.z),
            __fmaf_rn(w.w, v.w, acc.w)};
   }
-  return MapVector(acc, [](float v) { return SiluOf(v); });
+  return {MapVector(acc, [](float x) { return SiluOf(x); }), v};
 }
 
 // 1 / sqrt(sum + epsilon) * scale, as L2NormArgs (cpu_kernels/ops/gdn.h).

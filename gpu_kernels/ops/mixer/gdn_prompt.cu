@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/mixer/gdn.h"
 #include "gpu_kernels/ops/mixer/gdn_rows.cuh"
 #include "gpu_kernels/ops/mixer/row_vectors.cuh"
@@ -228,6 +229,8 @@ __device__ inline void StoreChunkMatrices(const GpuGdnPromptArgs& args, const Ch
 // Block (key head, chunk): the matrices of the value heads that share the key head.
 __global__ void __launch_bounds__(kMatrixThreads) GdnMatricesKernel(const GpuGdnPromptArgs args) {
   extern __shared__ float4 memory[];
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const GpuGdnShape& shape = args.shape;
   const ChunkPlace place = ChunkAt(args.pass, blockIdx.y);
   if (place.rows == 0) return;
@@ -430,6 +433,8 @@ __device__ inline void MoveState(float* global, uint32_t value_dim, float* share
 template <uint32_t kKeyRows>
 __global__ void __launch_bounds__(kScanThreads) GdnScanKernel(const GpuGdnPromptArgs args) {
   extern __shared__ float4 memory[];
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   if (blockIdx.y >= *args.pass.segment_count) return;
   const GpuGdnShape& shape = args.shape;
   const GpuSegment& segment = args.pass.segments[blockIdx.y];
@@ -470,6 +475,8 @@ __global__ void __launch_bounds__(kScanThreads) GdnScanKernel(const GpuGdnPrompt
 // A warp for each head of a row, in place.
 __global__ void __launch_bounds__(kNormWarps* kWarpLanes)
     GatedNormKernel(GpuGatedNormArgs args, uint32_t heads, uint32_t dim) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t head = blockIdx.x * kNormWarps + threadIdx.x / kWarpLanes;
   if (head >= heads) return;
   const uint32_t lane = threadIdx.x % kWarpLanes;
@@ -497,21 +504,21 @@ __global__ void __launch_bounds__(kNormWarps* kWarpLanes)
 }
 
 // Lets the kernel have `bytes` of shared memory, and launches it.
-template <class Kernel>
-absl::Status LaunchWithShared(Kernel kernel, dim3 grid, uint32_t threads, size_t bytes,
-                              const GpuGdnPromptArgs& args, CudaStreamView stream) {
+absl::Status LaunchWithShared(void (*kernel)(GpuGdnPromptArgs), dim3 grid, uint32_t threads,
+                              uint32_t bytes, const GpuGdnPromptArgs& args, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(
       CudaStatus(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(bytes)),
                  "shared memory of the chunked delta rule"));
-  kernel<<<grid, threads, bytes, stream.get()>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of the chunked delta rule");
+  return LaunchOverlapping("launch of the chunked delta rule", kernel,
+                           {.blocks = grid, .threads = threads, .shared_bytes = bytes}, stream,
+                           args);
 }
 
 absl::Status LaunchScan(const GpuGdnPromptArgs& args, uint32_t segments, CudaStreamView stream) {
   const GpuGdnShape& shape = args.shape;
   const dim3 grid(shape.value_heads * (shape.value_dim / kScanColumns), segments);
-  const size_t bytes = ScanFloats(shape.key_dim) * sizeof(float);
+  const uint32_t bytes = ScanFloats(shape.key_dim) * sizeof(float);
   switch (shape.key_dim) {
     case 32:
       return LaunchWithShared(GdnScanKernel<2>, grid, kScanThreads, bytes, args, stream);
@@ -530,16 +537,16 @@ absl::Status LaunchGdnPrompt(const GpuGdnPromptArgs& args, CudaStreamView stream
   const GpuGdnShape& shape = args.shape;
   const uint32_t segments = std::min(args.pass.rows, kPassSegmentsMax);
   HEARTH_RETURN_IF_ERROR(LaunchGdnPending(args.pass, shape, args.layer, stream));
-  const size_t matrix_bytes =
-      std::max<size_t>(2 * kRows * (shape.key_dim + 4) * sizeof(float), sizeof(MatrixShared));
+  const uint32_t matrix_bytes =
+      std::max<uint32_t>(2 * kRows * (shape.key_dim + 4) * sizeof(float), sizeof(MatrixShared));
   const dim3 chunks(shape.key_heads, args.pass.rows / kRows + segments);
   HEARTH_RETURN_IF_ERROR(
       LaunchWithShared(GdnMatricesKernel, chunks, kMatrixThreads, matrix_bytes, args, stream));
   HEARTH_RETURN_IF_ERROR(LaunchScan(args, segments, stream));
   const dim3 heads((shape.value_heads + kNormWarps - 1) / kNormWarps, args.pass.rows);
-  GatedNormKernel<<<heads, kNormWarps * kWarpLanes, 0, stream.get()>>>(
-      args.output, shape.value_heads, shape.value_dim);
-  return CudaStatus(cudaGetLastError(), "launch of the gated norm");
+  return LaunchOverlapping("launch of the gated norm", GatedNormKernel,
+                           {.blocks = heads, .threads = kNormWarps * kWarpLanes}, stream,
+                           args.output, shape.value_heads, shape.value_dim);
 }
 
 }  // namespace hearth

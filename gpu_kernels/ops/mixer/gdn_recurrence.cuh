@@ -1,5 +1,7 @@
 // The recurrence of the delta rule on eight columns of one head's state, which a warp keeps in
-// registers: sixteen lanes to a column, no barrier between rows.
+// registers: sixteen lanes to a column, no barrier between rows. A warp issues in order and few
+// share a scheduler, so that latency counts: a row's operands are loaded during the row before, and
+// the sums over the lanes of its two products go side by side.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +10,7 @@
 
 namespace hearth {
 
-// One row as a warp needs it.
-struct RowInputs {
-  const float* k;
-  const float* q;  // null: the row is pending, only the state is wanted
-  const float* v;  // of the warp's eight columns
-  float decay;
-  float beta;
-  float query_key;  // q . k
-};
+inline constexpr uint32_t kWarpColumns = 8;
 
 // Lane l holds rows (l / 2) * kKeyRows ... of the state, columns (l % 2) * 4 ... of the warp's
 // eight.
@@ -25,7 +19,28 @@ struct StateTile {
   float4 of[kKeyRows];
 };
 
-// The lane's rows of a key or query in shared memory, 16-byte aligned.
+// One row in shared memory.
+struct RowInputs {
+  const float* k;
+  const float* q;  // null: the row is pending, only the state is wanted
+  const float* v;  // of the warp's eight columns
+  const float* decay;
+  const float* beta;
+  const float* query_key;  // q . k
+};
+
+// The same as a lane needs it.
+template <uint32_t kKeyRows>
+struct LaneRow {
+  float key[kKeyRows];
+  float query[kKeyRows];
+  float4 value;  // of the lane's columns
+  float decay;
+  float beta;
+  float query_key;
+};
+
+// The lane's rows of a key or query, 16-byte aligned.
 template <uint32_t kKeyRows>
 __device__ inline void LoadKeys(const float* from, uint32_t lane, float (&values)[kKeyRows]) {
   if constexpr (kKeyRows == 2) {
@@ -44,30 +59,16 @@ __device__ inline void LoadKeys(const float* from, uint32_t lane, float (&values
   }
 }
 
-// Sums over the sixteen lanes of each column, cut in halves: afterwards the lane's one column is
-// ColumnOf(lane).
-__device__ inline float2 HalveOver(float4 v, uint32_t lane, uint32_t bit) {
-  const bool upper = (lane & bit) != 0;
-  const float send0 = upper ? v.x : v.z;
-  const float send1 = upper ? v.y : v.w;
-  const float keep0 = upper ? v.z : v.x;
-  const float keep1 = upper ? v.w : v.y;
-  return {keep0 + __shfl_xor_sync(kAllWarpLanes, send0, bit),
-          keep1 + __shfl_xor_sync(kAllWarpLanes, send1, bit)};
-}
-__device__ inline float HalveOver(float2 v, uint32_t lane, uint32_t bit) {
-  const bool upper = (lane & bit) != 0;
-  const float send = upper ? v.x : v.y;
-  const float keep = upper ? v.y : v.x;
-  return keep + __shfl_xor_sync(kAllWarpLanes, send, bit);
-}
-__device__ inline float SumOfColumn(float4 v, uint32_t lane) {
-  float sum = HalveOver(HalveOver(v, lane, 16), lane, 8);
-  sum = sum + __shfl_xor_sync(kAllWarpLanes, sum, 4);
-  return sum + __shfl_xor_sync(kAllWarpLanes, sum, 2);
-}
-__device__ inline uint32_t ColumnOf(uint32_t lane) {
-  return (lane & 1) * 4 + (lane & 16) / 8 + (lane & 8) / 8;
+template <uint32_t kKeyRows, bool kWithQuery>
+__device__ inline LaneRow<kKeyRows> LoadRow(const RowInputs& from, uint32_t lane) {
+  LaneRow<kKeyRows> row;
+  LoadKeys<kKeyRows>(from.k, lane, row.key);
+  if (kWithQuery) LoadKeys<kKeyRows>(from.q, lane, row.query);
+  row.value = LoadVector(from.v, lane % 2);
+  row.decay = *from.decay;
+  row.beta = *from.beta;
+  row.query_key = kWithQuery ? *from.query_key : 0.0f;
+  return row;
 }
 
 template <uint32_t kKeyRows>
@@ -81,35 +82,77 @@ __device__ inline float4 TimesState(const StateTile<kKeyRows>& s, const float (&
   return acc;
 }
 
-// One row of the recurrence on the warp's columns. With a query, returns the output of column
-// ColumnOf(lane), from the state before the row: q (decay S + k d) = decay (q S) + (q . k) d.
-template <uint32_t kKeyRows>
-__device__ inline float RunRow(const RowInputs& row, uint32_t lane, StateTile<kKeyRows>* s) {
-  float key[kKeyRows];
-  LoadKeys<kKeyRows>(row.k, lane, key);
-  float out = 0;
-  if (row.q != nullptr) {
-    float query[kKeyRows];
-    LoadKeys<kKeyRows>(row.q, lane, query);
-    out = SumOfColumn(TimesState(*s, query), lane);
+// The column of the warp's eight whose output the lane has.
+__device__ inline uint32_t ColumnOf(uint32_t lane) {
+  return (lane & 1) * 4 + (lane & 16) / 8 + (lane & 8) / 8;
+}
+
+__device__ inline float ShuffleXor(float v, uint32_t bit) {
+  return __shfl_xor_sync(kAllWarpLanes, v, bit);
+}
+__device__ inline float4 AddAcross(float4 v, uint32_t bit) {
+  const float4 other = {ShuffleXor(v.x, bit), ShuffleXor(v.y, bit), ShuffleXor(v.z, bit),
+                        ShuffleXor(v.w, bit)};
+  return {v.x + other.x, v.y + other.y, v.z + other.z, v.w + other.w};
+}
+
+// Sums over the sixteen lanes of each column: of `read` all four to every lane, of `out` that of
+// ColumnOf(lane).
+struct ColumnSums {
+  float4 read;
+  float out;
+};
+template <bool kWithQuery>
+__device__ inline ColumnSums SumOverLanes(float4 read, float4 out, uint32_t lane) {
+  const bool upper16 = (lane & 16) != 0;
+  const bool upper8 = (lane & 8) != 0;
+  if (!kWithQuery) {
+    for (const uint32_t bit : {16u, 8u, 4u, 2u}) read = AddAcross(read, bit);
+    return {read, 0.0f};
   }
-  const float read = SumOfColumn(TimesState(*s, key), lane);
-  const float value = row.v[ColumnOf(lane)];
-  const float delta = __fmul_rn(row.beta, __fsub_rn(value, __fmul_rn(row.decay, read)));
-  out = __fmaf_rn(row.query_key, delta, __fmul_rn(row.decay, out));
-  const uint32_t half = lane & 1;
-  const float4 d = {
-      __shfl_sync(kAllWarpLanes, delta, half), __shfl_sync(kAllWarpLanes, delta, half + 8),
-      __shfl_sync(kAllWarpLanes, delta, half + 16), __shfl_sync(kAllWarpLanes, delta, half + 24)};
+  const float sent0 = ShuffleXor(upper16 ? out.x : out.z, 16);
+  const float sent1 = ShuffleXor(upper16 ? out.y : out.w, 16);
+  read = AddAcross(read, 16);
+  const float half0 = (upper16 ? out.z : out.x) + sent0;
+  const float half1 = (upper16 ? out.w : out.y) + sent1;
+  const float sent = ShuffleXor(upper8 ? half0 : half1, 8);
+  read = AddAcross(read, 8);
+  float column = (upper8 ? half1 : half0) + sent;
+  const float four = ShuffleXor(column, 4);
+  read = AddAcross(read, 4);
+  column = column + four;
+  const float two = ShuffleXor(column, 2);
+  read = AddAcross(read, 2);
+  return {read, column + two};
+}
+
+// One row of the recurrence. With a query, returns the output of column ColumnOf(lane), from the
+// state before the row: q (decay S + k d) = decay (q S) + (q . k) d.
+template <uint32_t kKeyRows, bool kWithQuery>
+__device__ inline float RunRow(const LaneRow<kKeyRows>& row, uint32_t lane,
+                               StateTile<kKeyRows>* s) {
+  const float4 read_part = TimesState(*s, row.key);
+  float4 out_part = {0, 0, 0, 0};
+  if (kWithQuery) out_part = TimesState(*s, row.query);
+  const float decay = row.decay;
 #pragma unroll
   for (uint32_t i = 0; i < kKeyRows; ++i) {
-    float4& at = s->of[i];
-    at = {__fmaf_rn(key[i], d.x, __fmul_rn(row.decay, at.x)),
-          __fmaf_rn(key[i], d.y, __fmul_rn(row.decay, at.y)),
-          __fmaf_rn(key[i], d.z, __fmul_rn(row.decay, at.z)),
-          __fmaf_rn(key[i], d.w, __fmul_rn(row.decay, at.w))};
+    s->of[i] = MapVector(s->of[i], [decay](float v) { return __fmul_rn(decay, v); });
   }
-  return out;
+  const ColumnSums sums = SumOverLanes<kWithQuery>(read_part, out_part, lane);
+  const float beta = row.beta;
+  const float4 d = MapVector(row.value, sums.read, [decay, beta](float v, float read) {
+    return __fmul_rn(beta, __fsub_rn(v, __fmul_rn(decay, read)));
+  });
+#pragma unroll
+  for (uint32_t i = 0; i < kKeyRows; ++i) {
+    const float key = row.key[i];
+    s->of[i] = MapVector(d, s->of[i], [key](float x, float v) { return __fmaf_rn(key, x, v); });
+  }
+  const float d01 = (lane & 8) != 0 ? d.y : d.x;
+  const float d23 = (lane & 8) != 0 ? d.w : d.z;
+  const float own = (lane & 16) != 0 ? d23 : d01;
+  return __fmaf_rn(row.query_key, own, __fmul_rn(decay, sums.out));
 }
 
 }  // namespace hearth

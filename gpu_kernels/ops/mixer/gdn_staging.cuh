@@ -2,6 +2,7 @@
 // ones as an earlier window left them, the window's own from their projections.
 #pragma once
 
+#include <cooperative_groups.h>
 #include <cuda_pipeline.h>
 
 #include <cstddef>
@@ -53,16 +54,50 @@ struct GdnBlock {
   GpuLayerState state;
   uint32_t head;
   uint32_t first_slice;
-  uint32_t columns;  // of the block's slices
+  uint32_t columns;      // of the block's slices
+  uint32_t head_blocks;  // blocks of the head: a cluster, or one block
   uint32_t window_rows;
 
+  __device__ uint32_t rank() const { return first_slice * kSliceColumns / columns; }
   __device__ uint32_t key_head() const { return head / (shape.value_heads / shape.key_heads); }
-  // Of all blocks of the segment, one stores what belongs to a head, and one to a key head.
+  // One block of a head stores what belongs to the head, the blocks of one head what belongs to a
+  // key head.
   __device__ bool owns_head() const { return first_slice == 0; }
-  __device__ bool owns_key_head() const {
-    return owns_head() && head % (shape.value_heads / shape.key_heads) == 0;
+  __device__ bool of_first_head() const {
+    return head % (shape.value_heads / shape.key_heads) == 0;
   }
 };
+
+// A barrier of all threads of a head's blocks in two halves. What was written to shared memory,
+// also of other blocks, before the arrival is visible after the wait. Without clusters a head is
+// one block.
+__device__ inline void ArriveAtHead() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#endif
+}
+__device__ inline void AwaitHead() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+// *to = v in every block of the head.
+template <class T>
+__device__ inline void StoreInHead(const GdnBlock& block, T* to, T v) {
+  *to = v;
+#if __CUDA_ARCH__ >= 900
+  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  for (uint32_t i = 1; i < block.head_blocks; ++i) {
+    const uint32_t other = block.rank() + i < block.head_blocks
+                               ? block.rank() + i
+                               : block.rank() + i - block.head_blocks;
+    *cluster.map_shared_rank(to, other) = v;
+  }
+#endif
+}
 
 // `count` floats, a multiple of four, of each of `rows` rows, by the whole block.
 __device__ inline void StageAsync(float* to, uint32_t to_stride, const float* from,
@@ -92,49 +127,81 @@ __device__ inline void StagePendingRows(const GdnBlock& block, const StagedRows&
   }
 }
 
-// One vector of the convolution of row t into the staged rows; its projection also goes into the
-// ring when the block owns it.
-__device__ inline void ConvolveVector(const GdnBlock& block, const StagedRows& staged, uint32_t t,
-                                      uint32_t vector) {
+// A vector of a row that this block convolves: the blocks of a head share its query and key, and
+// each has the values of its own columns.
+struct VectorPlace {
+  uint32_t i;   // of the row
+  float* to;    // staged
+  bool in_all;  // the whole head wants it
+  bool owned;   // no other head's block stores its projection
+};
+
+__device__ inline VectorPlace PlaceVector(const GdnBlock& block, const StagedRows& staged,
+                                          uint32_t t, uint32_t vector, uint32_t share) {
   const GpuGdnShape& shape = block.shape;
   const uint32_t key_vectors = shape.key_dim / 4;
-  const uint32_t channels = ChannelsOf(shape);
   const uint32_t at = block.segment.pending_rows + t;
-  uint32_t i = 0;  // vector of the row
-  float* to = nullptr;
-  bool owned = block.owns_key_head();
-  if (vector < key_vectors) {
-    i = block.key_head() * key_vectors + vector;
-    to = staged.q + t * shape.key_dim + vector * 4;
-  } else if (vector < 2 * key_vectors) {
-    vector -= key_vectors;
-    i = (shape.key_heads + block.key_head()) * key_vectors + vector;
-    to = staged.k + at * shape.key_dim + vector * 4;
-  } else {
-    vector -= 2 * key_vectors;
-    i = 2 * shape.key_heads * key_vectors +
-        (block.head * shape.value_dim + block.first_slice * kSliceColumns) / 4 + vector;
-    to = staged.v + at * block.columns + vector * 4;
-    owned = true;
+  if (vector >= share) {
+    vector -= share;
+    return {.i = 2 * shape.key_heads * key_vectors +
+                 (block.head * shape.value_dim + block.first_slice * kSliceColumns) / 4 + vector,
+            .to = staged.v + at * block.columns + vector * 4,
+            .in_all = false,
+            .owned = true};
   }
-  const RowPlace place = {&block.segment, t, block.segment.base + t};
-  const float* row = block.in.projected + size_t{block.segment.row_begin + t} * channels;
-  StoreVector(to, 0,
-              ConvolvedVector(block.pass, place, row, block.state.conv_ring, block.in.conv,
-                              shape.taps, channels, i));
-  if (owned) {
-    const size_t slot = place.position & (block.pass.ring_rows - 1);
-    StoreVector(block.state.conv_ring + slot * channels, i, LoadVector(row, i));
+  vector += block.rank() * share;
+  const bool is_key = vector >= key_vectors;
+  const uint32_t in_head = is_key ? vector - key_vectors : vector;
+  return {
+      .i = ((is_key ? shape.key_heads : 0) + block.key_head()) * key_vectors + in_head,
+      .to = (is_key ? staged.k + at * shape.key_dim : staged.q + t * shape.key_dim) + in_head * 4,
+      .in_all = true,
+      .owned = block.of_first_head()};
+}
+
+// Convolution of the window's rows; q and k are not yet normalised. Projections also go into the
+// ring. A head's blocks must have started.
+__device__ inline void ConvolveWindowRows(const GdnBlock& block, const StagedRows& staged) {
+  constexpr uint32_t kInFlight = 2;  // vectors of a thread
+  const GpuGdnShape& shape = block.shape;
+  const uint32_t channels = ChannelsOf(shape);
+  const uint32_t share = shape.key_dim / 2 / block.head_blocks;  // vectors of q and k
+  const uint32_t vectors = share + block.columns / 4;
+  const uint32_t count = block.window_rows * vectors;
+  for (uint32_t begin = threadIdx.x; begin < count; begin += kInFlight * blockDim.x) {
+    VectorPlace place[kInFlight];
+    ConvolvedVector convolved[kInFlight];
+    uint32_t row[kInFlight];
+#pragma unroll
+    for (uint32_t j = 0; j < kInFlight; ++j) {
+      const uint32_t item = min(begin + j * blockDim.x, count - 1);
+      row[j] = item / vectors;
+      place[j] = PlaceVector(block, staged, row[j], item % vectors, share);
+      convolved[j] =
+          Convolve(block.pass, {&block.segment, row[j], block.segment.base + row[j]},
+                   block.in.projected + size_t{block.segment.row_begin + row[j]} * channels,
+                   block.state.conv_ring, block.in.conv, shape.taps, channels, place[j].i);
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kInFlight; ++j) {
+      if (begin + j * blockDim.x >= count) break;
+      auto* const to = reinterpret_cast<float4*>(place[j].to);
+      if (place[j].in_all) {
+        StoreInHead(block, to, convolved[j].x);
+      } else {
+        *to = convolved[j].x;
+      }
+      if (place[j].owned) {
+        const size_t slot = (block.segment.base + row[j]) & (block.pass.ring_rows - 1);
+        StoreVector(block.state.conv_ring + slot * channels, place[j].i, convolved[j].row);
+      }
+    }
   }
 }
 
-// Convolution and gates of the window's rows; q and k are not yet normalised.
-__device__ inline void ConvolveWindowRows(const GdnBlock& block, const StagedRows& staged) {
+// Gates of the window's rows.
+__device__ inline void ComputeGates(const GdnBlock& block, const StagedRows& staged) {
   const GpuGdnShape& shape = block.shape;
-  const uint32_t vectors = (2 * shape.key_dim + block.columns) / 4;
-  for (uint32_t i = threadIdx.x; i < block.window_rows * vectors; i += blockDim.x) {
-    ConvolveVector(block, staged, i / vectors, i % vectors);
-  }
   const float a_log = block.in.a_log[block.head];
   const float dt_bias = block.in.dt_bias[block.head];
   for (uint32_t t = threadIdx.x; t < block.window_rows; t += blockDim.x) {
@@ -181,7 +248,7 @@ __device__ inline void FinishWindowRows(const GdnBlock& block, const StagedRows&
     if (there) {
       StoreVector(to_q, lane, q);
       StoreVector(to_k, lane, k);
-      if (block.owns_key_head()) {
+      if (block.owns_head() && block.of_first_head()) {
         StoreVector(pending + block.key_head() * shape.key_dim, lane, q);
         StoreVector(pending + (shape.key_heads + block.key_head()) * shape.key_dim, lane, k);
       }

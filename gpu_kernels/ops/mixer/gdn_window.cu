@@ -8,11 +8,10 @@
 // State, read once: 4 bytes for each (key, value) pair; written once when rows were pending.
 // Both kinds of rows take the same steps, so the bits of a row do not depend on how the rows before
 // it were cut into windows.
-#include <cooperative_groups.h>
-
 #include <algorithm>
 
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/mixer/gdn.h"
 #include "gpu_kernels/ops/mixer/gdn_recurrence.cuh"
 #include "gpu_kernels/ops/mixer/gdn_rows.cuh"
@@ -25,6 +24,12 @@ namespace {
 
 constexpr uint32_t kSliceWarps = 4;
 constexpr uint32_t kSliceThreads = kSliceWarps * kWarpLanes;
+// With clusters a block has one slice.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+constexpr uint32_t kBlockThreadsMax = kSliceThreads;
+#else
+constexpr uint32_t kBlockThreadsMax = kSlicesMax * kSliceThreads;
+#endif
 constexpr uint32_t kWarpRowsMax = kGdnWindowRowsMax / kSliceWarps;  // whose output a warp finishes
 
 struct KernelArgs {
@@ -44,38 +49,6 @@ struct ThreadPlace {
   uint32_t slice;
   uint32_t in_block;
 };
-
-// Gives every block of the head the sums of squares of all slices; `sum` has those of this block.
-__device__ inline void ExchangeSums(const GdnBlock& block, float* sum) {
-#if __CUDA_ARCH__ >= 900
-  namespace cg = cooperative_groups;
-  const cg::cluster_group cluster = cg::this_cluster();
-  const uint32_t blocks = cluster.num_blocks();
-  if (blocks > 1) {
-    const uint32_t slices = block.columns / kSliceColumns;
-    const uint32_t own = block.window_rows * slices;
-    for (uint32_t i = threadIdx.x; i < own * blocks; i += blockDim.x) {
-      const uint32_t t = i / slices % block.window_rows;
-      const uint32_t at = t * kSlicesMax + block.first_slice + i % slices;
-      const uint32_t to = i / own;
-      if (to != cluster.block_rank()) *cluster.map_shared_rank(sum + at, to) = sum[at];
-    }
-    cluster.sync();
-    return;
-  }
-#endif
-  __syncthreads();
-}
-
-// Waits for the whole block and, where there are clusters, for the head's other blocks: whose
-// shared memory is written later only if they have started.
-__device__ inline void WaitForHead() {
-#if __CUDA_ARCH__ >= 900
-  cooperative_groups::this_cluster().sync();
-#else
-  __syncthreads();
-#endif
-}
 
 // z of the outputs that the warp finishes: rows warp, warp + kSliceWarps, ...
 __device__ inline void LoadGates(const GdnBlock& block, const float* z, const ThreadPlace& place,
@@ -118,38 +91,73 @@ __device__ inline void FinishOutputs(const GdnBlock& block, const GpuGatedNormAr
   }
 }
 
-// The window's rows on the warp's columns of the state; their outputs replace their values.
+// Row t of the window, for a warp whose first column in the block is `column`.
+__device__ inline RowInputs InputsOf(const GdnBlock& block, const StagedRows& staged,
+                                     uint32_t column, uint32_t t) {
+  const uint32_t at = block.segment.pending_rows + t;
+  return {.k = staged.k + at * block.shape.key_dim,
+          .q = staged.q + t * block.shape.key_dim,
+          .v = staged.v + at * block.columns + column,
+          .decay = staged.decay + at,
+          .beta = staged.beta + at,
+          .query_key = staged.query_key + t};
+}
+
+// The pending rows on the warp's columns of the state.
+template <uint32_t kKeyRows>
+__device__ inline void RunPending(const GdnBlock& block, const StagedRows& staged, uint32_t lane,
+                                  uint32_t column, StateTile<kKeyRows>* s) {
+  for (uint32_t t = 0; t < block.segment.pending_rows; ++t) {
+    const RowInputs inputs = {.k = staged.k + t * block.shape.key_dim,
+                              .q = nullptr,
+                              .v = staged.v + t * block.columns + column,
+                              .decay = staged.decay + t,
+                              .beta = staged.beta + t,
+                              .query_key = nullptr};
+    RunRow<kKeyRows, false>(LoadRow<kKeyRows, false>(inputs, lane), lane, s);
+  }
+}
+
+// The window's rows on the warp's columns of the state; their outputs replace their values. Leaves
+// every block of the head the sums of squares of all slices.
 template <uint32_t kKeyRows>
 __device__ inline void RunWindow(const GdnBlock& block, const StagedRows& staged,
                                  const ThreadPlace& place, uint32_t column,
                                  StateTile<kKeyRows>* s) {
-  constexpr uint32_t kKeyDim = kKeyRows * 16;
-  for (uint32_t t = 0; t < block.window_rows; ++t) {
-    const uint32_t at = block.segment.pending_rows + t;
-    float* const v = staged.v + at * block.columns + column;
-    const float out = RunRow<kKeyRows>({staged.k + at * kKeyDim, staged.q + t * kKeyDim, v,
-                                        staged.decay[at], staged.beta[at], staged.query_key[t]},
-                                       place.lane, s);
-    __syncwarp();
-    if ((place.lane & 6) == 0) v[ColumnOf(place.lane)] = out;
+  const uint32_t last = block.window_rows - 1;
+  LaneRow<kKeyRows> row = LoadRow<kKeyRows, true>(InputsOf(block, staged, column, 0), place.lane);
+  for (uint32_t t = 0; t <= last; ++t) {
+    const LaneRow<kKeyRows> next =
+        LoadRow<kKeyRows, true>(InputsOf(block, staged, column, min(t + 1, last)), place.lane);
+    __syncwarp();  // the last row's values are read again, before its outputs replace them
+    const float out = RunRow<kKeyRows, true>(row, place.lane, s);
+    if ((place.lane & 6) == 0) {
+      staged.v[(block.segment.pending_rows + t) * block.columns + column + ColumnOf(place.lane)] =
+          out;
+    }
+    row = next;
   }
   __syncthreads();
   for (uint32_t t = place.warp; t < block.window_rows; t += kSliceWarps) {
     const float o = staged.v[(block.segment.pending_rows + t) * block.columns +
                              place.in_block * kSliceColumns + place.lane];
     const float sum = WarpSum(__fmul_rn(o, o));
-    if (place.lane == 0) staged.sum[t * kSlicesMax + place.slice] = sum;
+    if (place.lane == 0) StoreInHead(block, staged.sum + t * kSlicesMax + place.slice, sum);
   }
-  __syncthreads();
+  ArriveAtHead();
+  AwaitHead();
 }
 
 // Block (slices of heads, segment, layer).
 template <uint32_t kKeyRows, bool kUpdateOnly>
-__global__ void __launch_bounds__(kSlicesMax* kSliceThreads) GdnRowsKernel(const KernelArgs args) {
+__global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelArgs args) {
   extern __shared__ float4 shared[];
   constexpr uint32_t kKeyDim = kKeyRows * 16;
+  // Up to AwaitLaunchBefore: nothing that the launch before this one may write, which is either
+  // that of the projections or works on other memory.
+  if (kUpdateOnly) AwaitLaunchBefore();
   const uint32_t segment_index = args.segment_begin + blockIdx.y;
-  if (segment_index >= *args.pass.segment_count) return;
+  const uint32_t segment_count = *args.pass.segment_count;
   const uint32_t value_dim = args.shape.value_dim;
   const uint32_t blocks_per_head = value_dim / kSliceColumns / args.slices_per_block;
   GdnBlock block = {.pass = args.pass,
@@ -160,16 +168,28 @@ __global__ void __launch_bounds__(kSlicesMax* kSliceThreads) GdnRowsKernel(const
                     .head = blockIdx.x / blocks_per_head,
                     .first_slice = blockIdx.x % blocks_per_head * args.slices_per_block,
                     .columns = args.slices_per_block * kSliceColumns,
+                    .head_blocks = blocks_per_head,
                     .window_rows = 0};
-  block.state = block.segment.layers[args.layer_begin + blockIdx.z];
   const uint32_t pending_rows = block.segment.pending_rows;
-  if (block.state.delta_state == nullptr || (kUpdateOnly && pending_rows == 0)) return;
-  if (!kUpdateOnly) block.window_rows = block.segment.rows;
+  bool wanted = segment_index < segment_count && (!kUpdateOnly || pending_rows > 0);
+  if (wanted) {
+    block.state = block.segment.layers[args.layer_begin + blockIdx.z];
+    wanted = block.state.delta_state != nullptr;
+  }
+  if (!wanted) {
+    AwaitLaunchBefore();  // also for those who wait for this launch
+    return;
+  }
+  if (!kUpdateOnly) {
+    ArriveAtHead();
+    block.window_rows = block.segment.rows;
+  }
   const ThreadPlace place = {.lane = threadIdx.x % kWarpLanes,
                              .warp = threadIdx.x / kWarpLanes % kSliceWarps,
                              .slice = block.first_slice + threadIdx.x / kSliceThreads,
                              .in_block = threadIdx.x / kSliceThreads};
-  const uint32_t column = threadIdx.x / kWarpLanes * 8;  // the warp's first, in the block
+  const uint32_t column =
+      threadIdx.x / kWarpLanes * kWarpColumns;  // the warp's first, in the block
 
   float* const own_state = block.state.delta_state +
                            (size_t{block.head} * kKeyDim + place.lane / 2 * kKeyRows) * value_dim +
@@ -181,28 +201,33 @@ __global__ void __launch_bounds__(kSlicesMax* kSliceThreads) GdnRowsKernel(const
       StagedAt(reinterpret_cast<float*>(shared), args.pass.window_rows_max, kKeyDim, block.columns);
   StagePendingRows(block, staged);
   __pipeline_commit();
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   float z[kWarpRowsMax];
   if (!kUpdateOnly) {
     LoadGates(block, args.output.z, place, z);
+    AwaitHead();  // its blocks have started
     ConvolveWindowRows(block, staged);
+    ComputeGates(block, staged);
+    ArriveAtHead();
   }
   __pipeline_wait_prior(0);
-  __syncthreads();
-  if (!kUpdateOnly) FinishWindowRows(block, staged);
-
-  for (uint32_t t = 0; t < pending_rows; ++t) {
-    RunRow<kKeyRows>({staged.k + t * kKeyDim, nullptr, staged.v + t * block.columns + column,
-                      staged.decay[t], staged.beta[t], 0.0f},
-                     place.lane, &s);
+  if (kUpdateOnly) {
+    __syncthreads();
+  } else {
+    AwaitHead();
+    __syncthreads();  // the pending rows too
+    FinishWindowRows(block, staged);
   }
+
+  RunPending<kKeyRows>(block, staged, place.lane, column, &s);
   if (pending_rows > 0) {
 #pragma unroll
     for (uint32_t i = 0; i < kKeyRows; ++i) StoreVector(own_state + i * value_dim, 0, s.of[i]);
   }
   if (kUpdateOnly) return;
-  WaitForHead();
+  __syncthreads();
   RunWindow<kKeyRows>(block, staged, place, column, &s);
-  ExchangeSums(block, staged.sum);
   FinishOutputs(block, args.output, staged, z, place);
 }
 
@@ -211,16 +236,21 @@ absl::Status LaunchRows(KernelArgs args, uint32_t segments, uint32_t layers,
                         CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   int major = 0;
-  HEARTH_RETURN_IF_ERROR(CudaStatus(
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.gpu().value),
-      "compute capability of the GPU"));
+  HEARTH_RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                                        static_cast<int>(stream.gpu().value)),
+                 "compute capability of the GPU"));
   const uint32_t slices = args.shape.value_dim / kSliceColumns;
   const bool clusters = major >= 9;
   args.slices_per_block = clusters || kUpdateOnly ? 1 : slices;
   const uint32_t blocks_per_head = slices / args.slices_per_block;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {blocks_per_head, 1, 1};
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = blocks_per_head;
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(args.shape.value_heads * blocks_per_head, segments, layers);
   config.blockDim = dim3(args.slices_per_block * kSliceThreads);
@@ -228,8 +258,8 @@ absl::Status LaunchRows(KernelArgs args, uint32_t segments, uint32_t layers,
                                          args.slices_per_block * kSliceColumns) *
                             sizeof(float);
   config.stream = stream.get();
-  config.attrs = &attribute;
-  config.numAttrs = clusters && !kUpdateOnly ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = !clusters ? 0 : kUpdateOnly ? 1 : 2;
   cudaError_t error = cudaSuccess;
   switch (args.shape.key_dim) {
     case 32:

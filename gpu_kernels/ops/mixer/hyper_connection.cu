@@ -1,7 +1,8 @@
 // The kernels of hyper_connection.h and combine.h.
-#include <algorithm>
+#include <string_view>
 
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/mixer/hyper_connection.h"
 #include "gpu_kernels/ops/mixer/row_vectors.cuh"
 #include "gpu_kernels/ops/mixer/shape_checks.h"
@@ -10,83 +11,106 @@
 namespace hearth {
 namespace {
 
-constexpr uint32_t kRanksInFlight = 5;
+constexpr uint32_t kRanksInFlight = 10;
 constexpr uint32_t kCombineThreadsMax = 640;  // leaves registers for kRanksInFlight vectors
 constexpr uint32_t kColumnThreads = 128;      // of the kernels that are element-wise along a row
 constexpr uint32_t kStreamsInFlight = 4;
 
-// Vector `i` of row `row` of the combination. Mapped host memory is read past the caches.
-__device__ inline float4 CombineVector(const GpuCombineSource& from, uint32_t row, uint32_t hidden,
-                                       uint32_t i) {
-  float4 acc = {0, 0, 0, 0};
-  const size_t first = size_t{row} * from.ranks;
+// The weights and places of a row's expert outputs: lane r of a warp has those of rank r.
+struct LaneRank {
+  float weight;
+  const float* y;  // the output's row
+};
+
+__device__ inline LaneRank RankOfLane(const GpuCombineSource& from, uint32_t row) {
+  const uint32_t lane = threadIdx.x % kWarpLanes;
+  if (lane >= from.ranks) return {0.0f, nullptr};
+  const size_t entry = size_t{row} * from.ranks + lane;
+  const bool in_host = from.on_card != nullptr && from.on_card[entry] == 0;
+  return {from.weight[entry], (in_host ? from.host_y : from.device_y) + entry * from.y_stride};
+}
+
+// Vector `i` of the combination of row `row`. All lanes of the warp call; those that are not
+// `there` get nothing. Outputs are read past the first cache: the host may have written them.
+__device__ inline float4 CombineVector(const GpuCombineSource& from, const LaneRank& rank,
+                                       uint32_t row, uint32_t hidden, uint32_t i, bool there) {
+  constexpr float4 kZero = {0, 0, 0, 0};
+  float4 acc = kZero;
+  const float4 shared = from.shared != nullptr && there
+                            ? LoadVector(from.shared, size_t{row} * (hidden / 4) + i)
+                            : kZero;
   for (uint32_t begin = 0; begin < from.ranks; begin += kRanksInFlight) {
     float4 y[kRanksInFlight];
-    float weight[kRanksInFlight];
 #pragma unroll
     for (uint32_t r = 0; r < kRanksInFlight; ++r) {
-      if (begin + r >= from.ranks) break;
-      const size_t entry = first + begin + r;
-      const size_t at = entry * from.y_stride / 4 + i;
-      weight[r] = from.weight[entry];
-      if (from.on_card != nullptr && from.on_card[entry] == 0) {
-        y[r] = __ldcv(reinterpret_cast<const float4*>(from.host_y) + at);
-      } else {
-        y[r] = LoadVector(from.device_y, at);
-      }
+      const auto address = reinterpret_cast<unsigned long long>(rank.y);
+      const auto* from_row = reinterpret_cast<const float4*>(
+          __shfl_sync(kAllWarpLanes, address, (begin + r) % kWarpLanes));
+      y[r] = there && begin + r < from.ranks ? __ldcv(from_row + i) : kZero;
     }
 #pragma unroll
     for (uint32_t r = 0; r < kRanksInFlight; ++r) {
+      const float w = __shfl_sync(kAllWarpLanes, rank.weight, (begin + r) % kWarpLanes);
       if (begin + r >= from.ranks) break;
-      const float w = weight[r];
       acc = MapVector(acc, y[r], [w](float a, float v) { return __fmaf_rn(w, v, a); });
     }
   }
   if (from.shared == nullptr) return acc;
   const float gate = from.shared_gate[row];
-  return MapVector(acc, LoadVector(from.shared, size_t{row} * (hidden / 4) + i),
-                   [gate](float a, float v) { return __fmaf_rn(gate, v, a); });
+  return MapVector(acc, shared, [gate](float a, float v) { return __fmaf_rn(gate, v, a); });
 }
 
-// What the write leaves in vector i of stream s of a row; `h` is what is there.
+// What the write leaves in vector i of stream s of a row; `h` is what is there. All lanes of the
+// warp call.
 template <bool kCombine>
-__device__ inline float4 WrittenVector(const GpuStreamStepArgs& args, uint32_t row, float inject,
-                                       uint32_t i, float4 h) {
+__device__ inline float4 WrittenVector(const GpuStreamStepArgs& args, const LaneRank& rank,
+                                       uint32_t row, float inject, uint32_t i, bool there,
+                                       float4 h) {
   if (args.write == StreamWrite::kNone) return h;
-  const float4 y = kCombine ? CombineVector(args.combine, row, args.hidden, i)
-                            : LoadVector(args.y, size_t{row} * (args.hidden / 4) + i);
+  float4 y = {0, 0, 0, 0};
+  if (kCombine) {
+    y = CombineVector(args.combine, rank, row, args.hidden, i, there);
+  } else if (there) {
+    y = LoadVector(args.y, size_t{row} * (args.hidden / 4) + i);
+  }
   if (args.write == StreamWrite::kBroadcast) return y;
   return MapVector(y, h, [inject](float v, float old) { return __fmaf_rn(inject, v, old); });
 }
 
 // Block (s, row): one stream of one row, kVectors vectors a thread.
 template <uint32_t kVectors, bool kCombine>
-__global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax : 1024) : 512,
-                                  kVectors == 1 && kCombine ? 2 : 1)
+__global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax : 1024) : 512, 1)
     StreamStepKernel(const GpuStreamStepArgs args) {
   __shared__ float partial[kBlockWarpsMax];
   const uint32_t row = blockIdx.y;
   const uint32_t stream = blockIdx.x;
   const uint32_t vectors = args.hidden / 4;
   const size_t first = (size_t{row} * args.streams + stream) * vectors;
-  const float inject = args.inject != nullptr ? args.inject[row * args.streams + stream] : 1.0f;
   float4 h[kVectors];
   float4 w[kVectors];
 #pragma unroll
+  for (uint32_t k = 0; k < kVectors; ++k) {  // weights: no launch writes them
+    const uint32_t i = threadIdx.x + k * blockDim.x;
+    const bool wanted = args.norm != nullptr && i < vectors;
+    w[k] = wanted ? LoadVector(args.norm, size_t{stream} * vectors + i) : float4{0, 0, 0, 0};
+  }
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
+  LaneRank rank = {};
+  if (kCombine) rank = RankOfLane(args.combine, row);
+  const float inject = args.inject != nullptr ? args.inject[row * args.streams + stream] : 1.0f;
+#pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k) {
     const uint32_t i = threadIdx.x + k * blockDim.x;
-    h[k] = {0, 0, 0, 0};
-    w[k] = {0, 0, 0, 0};
-    if (i >= vectors) continue;
-    if (args.write != StreamWrite::kBroadcast) h[k] = LoadVector(args.h, first + i);
-    if (args.norm != nullptr) w[k] = LoadVector(args.norm, size_t{stream} * vectors + i);
+    const bool wanted = args.write != StreamWrite::kBroadcast && i < vectors;
+    h[k] = wanted ? LoadVector(args.h, first + i) : float4{0, 0, 0, 0};
   }
   float sum = 0;
 #pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k) {
     const uint32_t i = threadIdx.x + k * blockDim.x;
+    h[k] = WrittenVector<kCombine>(args, rank, row, inject, i, i < vectors, h[k]);
     if (i >= vectors) continue;
-    h[k] = WrittenVector<kCombine>(args, row, inject, i, h[k]);
     if (args.write != StreamWrite::kNone) StoreVector(args.h, first + i, h[k]);
     sum = AddSquares(h[k], sum);
   }
@@ -104,6 +128,8 @@ __global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax
 
 // Block (columns, row): a thread for each value, a warp for each quantised block.
 __global__ void __launch_bounds__(kColumnThreads) StreamMixKernel(const GpuStreamMixArgs args) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t row = blockIdx.y;
   const uint32_t j = blockIdx.x * kColumnThreads + threadIdx.x;
   if (j >= args.hidden) return;  // the same for the whole warp
@@ -132,11 +158,14 @@ __global__ void __launch_bounds__(kColumnThreads) StreamMixKernel(const GpuStrea
 }
 
 __global__ void __launch_bounds__(kColumnThreads) CombineKernel(const GpuCombineArgs args) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t row = blockIdx.y;
   const uint32_t vectors = args.hidden / 4;
   const uint32_t i = blockIdx.x * kColumnThreads + threadIdx.x;
-  if (i >= vectors) return;
-  StoreVector(args.out, size_t{row} * vectors + i, CombineVector(args.from, row, args.hidden, i));
+  const float4 y =
+      CombineVector(args.from, RankOfLane(args.from, row), row, args.hidden, i, i < vectors);
+  if (i < vectors) StoreVector(args.out, size_t{row} * vectors + i, y);
 }
 
 constexpr uint32_t RoundUpToWarp(uint32_t threads) { return (threads + 31) / 32 * 32; }
@@ -147,35 +176,34 @@ absl::Status LaunchStreamStep(const GpuStreamStepArgs& args, CudaStreamView stre
   HEARTH_RETURN_IF_ERROR(CheckStreamStep(args));
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const uint32_t vectors = args.hidden / 4;
-  const dim3 grid(args.streams, args.rows);
+  const dim3 blocks(args.streams, args.rows);
+  const LaunchShape a_vector_each = {.blocks = blocks, .threads = RoundUpToWarp(vectors)};
+  const LaunchShape several_each = {.blocks = blocks, .threads = 512};
+  constexpr std::string_view kWhat = "launch of a step of the residual streams";
   if (args.write == StreamWrite::kCombine) {
-    if (vectors <= kCombineThreadsMax) {
-      StreamStepKernel<1, true><<<grid, RoundUpToWarp(vectors), 0, stream.get()>>>(args);
-    } else {
-      StreamStepKernel<8, true><<<grid, 512, 0, stream.get()>>>(args);
-    }
-  } else if (vectors <= 1024) {
-    StreamStepKernel<1, false><<<grid, RoundUpToWarp(vectors), 0, stream.get()>>>(args);
-  } else {
-    StreamStepKernel<8, false><<<grid, 512, 0, stream.get()>>>(args);
+    return vectors <= kCombineThreadsMax
+               ? LaunchOverlapping(kWhat, StreamStepKernel<1, true>, a_vector_each, stream, args)
+               : LaunchOverlapping(kWhat, StreamStepKernel<8, true>, several_each, stream, args);
   }
-  return CudaStatus(cudaGetLastError(), "launch of a step of the residual streams");
+  return vectors <= 1024
+             ? LaunchOverlapping(kWhat, StreamStepKernel<1, false>, a_vector_each, stream, args)
+             : LaunchOverlapping(kWhat, StreamStepKernel<8, false>, several_each, stream, args);
 }
 
 absl::Status LaunchStreamMix(const GpuStreamMixArgs& args, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(CheckStreamMix(args));
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const dim3 grid((args.hidden + kColumnThreads - 1) / kColumnThreads, args.rows);
-  StreamMixKernel<<<grid, kColumnThreads, 0, stream.get()>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of the mix of the residual streams");
+  return LaunchOverlapping("launch of the mix of the residual streams", StreamMixKernel,
+                           {.blocks = grid, .threads = kColumnThreads}, stream, args);
 }
 
 absl::Status LaunchCombine(const GpuCombineArgs& args, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(CheckCombine(args));
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const dim3 grid((args.hidden / 4 + kColumnThreads - 1) / kColumnThreads, args.rows);
-  CombineKernel<<<grid, kColumnThreads, 0, stream.get()>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of the combination of experts");
+  return LaunchOverlapping("launch of the combination of experts", CombineKernel,
+                           {.blocks = grid, .threads = kColumnThreads}, stream, args);
 }
 
 }  // namespace hearth

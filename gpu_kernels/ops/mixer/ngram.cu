@@ -1,5 +1,6 @@
 // The kernels of ngram.h.
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/mixer/ngram.h"
 #include "gpu_kernels/ops/mixer/pass_rows.cuh"
 #include "gpu_kernels/ops/mixer/ring_store.cuh"
@@ -29,6 +30,8 @@ __device__ inline float StreamGate(float a) {
 template <uint32_t kVectors>
 __global__ void __launch_bounds__(kVectors == 1 ? 1024 : 512)
     NgramGateKernel(const GpuNgramArgs args) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   __shared__ float partial[3][kBlockWarpsMax];
   __shared__ double partial_dot[kBlockWarpsMax];
   const uint32_t row = blockIdx.y;
@@ -89,6 +92,8 @@ __global__ void __launch_bounds__(kVectors == 1 ? 1024 : 512)
 
 // Block (columns, row): h += G + silu(conv(X)).
 __global__ void __launch_bounds__(kConvThreads) NgramConvKernel(const GpuNgramArgs args) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t row = blockIdx.y;
   const uint32_t width = args.streams * args.hidden;
   const uint32_t i = blockIdx.x * kConvThreads + threadIdx.x;
@@ -120,16 +125,18 @@ absl::Status LaunchNgram(const GpuNgramArgs& args, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const uint32_t vectors = args.hidden / 4;
   const dim3 streams(args.streams, args.pass.rows);
-  if (vectors <= 1024) {
-    NgramGateKernel<1><<<streams, (vectors + 31) / 32 * 32, 0, stream.get()>>>(args);
-  } else {
-    NgramGateKernel<8><<<streams, 512, 0, stream.get()>>>(args);
-  }
-  HEARTH_RETURN_IF_ERROR(CudaStatus(cudaGetLastError(), "launch of the n-gram gates"));
+  constexpr std::string_view kGate = "launch of the n-gram gates";
+  HEARTH_RETURN_IF_ERROR(
+      vectors <= 1024 ? LaunchOverlapping(kGate, NgramGateKernel<1>,
+                                          {.blocks = streams, .threads = (vectors + 31) / 32 * 32},
+                                          stream, args)
+                      : LaunchOverlapping(kGate, NgramGateKernel<8>,
+                                          {.blocks = streams, .threads = 512}, stream, args));
   const uint32_t width = args.streams * args.hidden;
   const dim3 columns((width / 4 + kConvThreads - 1) / kConvThreads, args.pass.rows);
-  NgramConvKernel<<<columns, kConvThreads, 0, stream.get()>>>(args);
-  HEARTH_RETURN_IF_ERROR(CudaStatus(cudaGetLastError(), "launch of the n-gram convolution"));
+  HEARTH_RETURN_IF_ERROR(LaunchOverlapping("launch of the n-gram convolution", NgramConvKernel,
+                                           {.blocks = columns, .threads = kConvThreads}, stream,
+                                           args));
   if (args.window) return absl::OkStatus();
   return LaunchRingStore(args.pass, NgramRing{}, args.conv_in, width, stream);
 }

@@ -20,14 +20,14 @@ __device__ inline RowPlace PlaceOf(const GpuPassTable& pass, uint32_t row) {
   return {segment, index, segment->base + index};
 }
 
-// The row `back` rows before the one at `place`, of values that the pass keeps in `rows` (of the
-// pass, this row's first) and earlier passes left in `ring`; null before the sequence's start.
+// The row `back` rows before the one at `place`, of values that the pass keeps in rows (`row` is
+// this one) and earlier passes left in `ring`; null before the sequence's start.
 __device__ inline const float* EarlierRow(const GpuPassTable& pass, const RowPlace& place,
                                           uint32_t back, const float* row, const float* ring,
                                           uint32_t width) {
-  if (back <= place.index) return row - size_t{back} * width;
-  if (back > place.position) return nullptr;
-  return ring + size_t{(place.position - back) & (pass.ring_rows - 1)} * width;
+  const float* in_ring = ring + size_t{(place.position - back) & (pass.ring_rows - 1)} * width;
+  const float* earlier = back <= place.index ? row - size_t{back} * width : in_ring;
+  return back <= place.position ? earlier : nullptr;
 }
 
 }  // namespace hearth

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/pass_table.h"
 
 namespace hearth {
@@ -27,6 +27,8 @@ struct NgramRing {
 template <class RingOf>
 __global__ void __launch_bounds__(kRingStoreThreads)
     RingStoreKernel(GpuPassTable pass, RingOf ring_of, const float4* rows, uint32_t vectors) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   if (blockIdx.z >= *pass.segment_count) return;
   const GpuSegment& segment = pass.segments[blockIdx.z];
   const uint32_t i = blockIdx.x * kRingStoreThreads + threadIdx.x;
@@ -44,9 +46,9 @@ absl::Status LaunchRingStore(const GpuPassTable& pass, RingOf ring_of, const flo
   const uint32_t vectors = width / 4;
   const dim3 grid((vectors + kRingStoreThreads - 1) / kRingStoreThreads,
                   std::min(pass.rows, pass.ring_rows), std::min(pass.rows, kPassSegmentsMax));
-  RingStoreKernel<<<grid, kRingStoreThreads, 0, stream.get()>>>(
-      pass, ring_of, reinterpret_cast<const float4*>(rows), vectors);
-  return CudaStatus(cudaGetLastError(), "launch of the ring's update");
+  return LaunchOverlapping("launch of the ring's update", RingStoreKernel<RingOf>,
+                           {.blocks = grid, .threads = kRingStoreThreads}, stream, pass, ring_of,
+                           reinterpret_cast<const float4*>(rows), vectors);
 }
 
 }  // namespace hearth

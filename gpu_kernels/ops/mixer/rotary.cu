@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/mixer/pass_rows.cuh"
 #include "gpu_kernels/ops/mixer/rotary.h"
 #include "gpu_kernels/ops/mixer/shape_checks.h"
@@ -16,6 +17,8 @@ struct Frequencies {  // computed on the host, as the CPU does
 
 __global__ void RotaryTableKernel(const GpuRotaryTableArgs args,
                                   const __grid_constant__ Frequencies frequencies) {
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t row = blockIdx.x;
   const uint32_t half = args.rotary_dim / 2;
   if (threadIdx.x >= half) return;
@@ -43,8 +46,9 @@ absl::Status LaunchRotaryTable(const GpuRotaryTableArgs& args, CudaStreamView st
   for (uint32_t i = 0; i < half; ++i) {
     frequencies.of[i] = std::pow(args.theta, -2.0 * i / args.rotary_dim);
   }
-  RotaryTableKernel<<<args.pass.rows, (half + 31) / 32 * 32, 0, stream.get()>>>(args, frequencies);
-  return CudaStatus(cudaGetLastError(), "launch of the rotary tables");
+  return LaunchOverlapping("launch of the rotary tables", RotaryTableKernel,
+                           {.blocks = args.pass.rows, .threads = (half + 31) / 32 * 32}, stream,
+                           args, frequencies);
 }
 
 }  // namespace hearth

@@ -1,5 +1,6 @@
 // The kernel of router.h: one warp for each row, the scores in its registers.
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/mixer/router.h"
 #include "gpu_kernels/ops/mixer/row_vectors.cuh"
 #include "gpu_kernels/ops/mixer/shape_checks.h"
@@ -32,9 +33,78 @@ __device__ inline uint32_t MostOf(const uint32_t* key) {
   }
 }
 
-// Expert e lies in lane e % 32, at e / 32. Lane r keeps choice r.
+// Larger is better: the score first, then the lower index. Keys of a warp's candidates, one a lane.
+struct Candidate {
+  uint32_t key;
+  uint32_t expert;
+};
+
+// How many of the 32 lanes hold something better.
+__device__ inline uint32_t RankAmongLanes(const Candidate& own) {
+  uint32_t rank = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < kWarpLanes; ++i) {
+    const uint32_t key = __shfl_sync(kAllWarpLanes, own.key, i);
+    const uint32_t expert = __shfl_sync(kAllWarpLanes, own.expert, i);
+    rank += key > own.key || (key == own.key && expert < own.expert) ? 1 : 0;
+  }
+  return rank;
+}
+
+// Choice r in lane r, one after the other: the best of all, then the best of what is left.
+template <uint32_t kPerLane>
+__device__ inline Candidate ChooseOneByOne(uint32_t (&key)[kPerLane], uint32_t ranks) {
+  const uint32_t lane = threadIdx.x;
+  Candidate chosen = {kTaken, 0};
+  for (uint32_t r = 0; r < ranks; ++r) {
+    const uint32_t most = __reduce_max_sync(kAllWarpLanes, MostOf<kPerLane>(key));
+    uint32_t ties = 0;  // bit i: key i of the lane
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) ties |= (key[i] == most ? 1u : 0u) << i;
+    const uint32_t expert = __reduce_min_sync(
+        kAllWarpLanes, ties != 0 ? (__ffs(ties) - 1) * kWarpLanes + lane : UINT32_MAX);
+#pragma unroll
+    for (uint32_t i = 0; i < kPerLane; ++i) {
+      if (i * kWarpLanes + lane == expert) key[i] = kTaken;
+    }
+    if (lane == r) chosen = {most, expert};
+  }
+  return chosen;
+}
+
+// Choice r in lane r. The best of the ranks-th best lane bounds what can be chosen: what reaches it
+// is compared all with all when it is no more than a warp has lanes.
+template <uint32_t kPerLane>
+__device__ inline Candidate Choose(uint32_t (&key)[kPerLane], uint32_t ranks, Candidate* room) {
+  const uint32_t lane = threadIdx.x;
+  const Candidate best = {MostOf<kPerLane>(key), lane};
+  const uint32_t holder = __ballot_sync(kAllWarpLanes, RankAmongLanes(best) == ranks - 1);
+  const uint32_t bound = __shfl_sync(kAllWarpLanes, best.key, __ffs(holder) - 1);
+  uint32_t count = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < kPerLane; ++i) {
+    const bool reaches = key[i] >= bound && key[i] != kTaken;
+    const uint32_t lanes = __ballot_sync(kAllWarpLanes, reaches);
+    const uint32_t at = count + __popc(lanes & ((1u << lane) - 1));
+    if (reaches && at < kWarpLanes) room[at] = {key[i], i * kWarpLanes + lane};
+    count += __popc(lanes);
+  }
+  __syncwarp();
+  if (count > kWarpLanes || count < ranks) return ChooseOneByOne<kPerLane>(key, ranks);
+  const Candidate own = lane < count ? room[lane] : Candidate{kTaken, kRouterExpertsMax + lane};
+  const uint32_t rank = RankAmongLanes(own);
+  __syncwarp();
+  room[rank] = own;
+  __syncwarp();
+  return room[lane];
+}
+
+// Expert e lies in lane e % 32, at e / 32.
 template <uint32_t kPerLane>
 __global__ void __launch_bounds__(kWarpLanes) RouterKernel(const GpuRouterArgs args) {
+  __shared__ Candidate room[kWarpLanes];
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t row = blockIdx.x;
   const uint32_t lane = threadIdx.x;
   const float* logits = args.logits + size_t{row} * args.expert_count;
@@ -48,31 +118,14 @@ __global__ void __launch_bounds__(kWarpLanes) RouterKernel(const GpuRouterArgs a
     key[i] = e < args.expert_count ? KeyOf(score) : kTaken;
   }
   if (nan) *args.nan_flag = 1;
-  uint32_t chosen = 0;
-  float chosen_score = 0;
-  float top = 0;
-  for (uint32_t r = 0; r < args.ranks; ++r) {
-    const uint32_t most = __reduce_max_sync(kAllWarpLanes, MostOf<kPerLane>(key));
-    uint32_t ties = 0;  // bit i: key i of the lane
-#pragma unroll
-    for (uint32_t i = 0; i < kPerLane; ++i) ties |= (key[i] == most ? 1u : 0u) << i;
-    const uint32_t expert = __reduce_min_sync(
-        kAllWarpLanes, ties != 0 ? (__ffs(ties) - 1) * kWarpLanes + lane : UINT32_MAX);
-#pragma unroll
-    for (uint32_t i = 0; i < kPerLane; ++i) {
-      if (i * kWarpLanes + lane == expert) key[i] = kTaken;
-    }
-    if (r == 0) top = ScoreOf(most);
-    if (lane == r) {
-      chosen = expert;
-      chosen_score = ScoreOf(most);
-    }
-  }
+  const Candidate chosen = Choose<kPerLane>(key, args.ranks, room);
   const bool ranked = lane < args.ranks;
   const size_t to = size_t{row} * args.ranks + lane;
-  if (ranked) args.expert[to] = chosen;
+  if (ranked) args.expert[to] = chosen.expert;
   if (args.weight == nullptr) return;
-  const float value = ranked ? expf(__fsub_rn(chosen_score, top)) : 0.0f;
+  const float score = ScoreOf(chosen.key);
+  const float top = __shfl_sync(kAllWarpLanes, score, 0);
+  const float value = ranked ? expf(__fsub_rn(score, top)) : 0.0f;
   float sum = 0;
   if (args.renormalise) {
     for (uint32_t r = 0; r < args.ranks; ++r) {
@@ -92,14 +145,15 @@ __global__ void __launch_bounds__(kWarpLanes) RouterKernel(const GpuRouterArgs a
 absl::Status LaunchRouter(const GpuRouterArgs& args, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(CheckRouter(args));
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
+  const LaunchShape shape = {.blocks = args.rows, .threads = kWarpLanes};
+  constexpr std::string_view kWhat = "launch of the router's choice";
   if (args.expert_count <= 4 * kWarpLanes) {
-    RouterKernel<4><<<args.rows, kWarpLanes, 0, stream.get()>>>(args);
-  } else if (args.expert_count <= 16 * kWarpLanes) {
-    RouterKernel<16><<<args.rows, kWarpLanes, 0, stream.get()>>>(args);
-  } else {
-    RouterKernel<32><<<args.rows, kWarpLanes, 0, stream.get()>>>(args);
+    return LaunchOverlapping(kWhat, RouterKernel<4>, shape, stream, args);
   }
-  return CudaStatus(cudaGetLastError(), "launch of the router's choice");
+  if (args.expert_count <= 16 * kWarpLanes) {
+    return LaunchOverlapping(kWhat, RouterKernel<16>, shape, stream, args);
+  }
+  return LaunchOverlapping(kWhat, RouterKernel<32>, shape, stream, args);
 }
 
 }  // namespace hearth

@@ -65,8 +65,10 @@ absl::Status CheckShape(const GpuGdnShape& shape) {
     return absl::InvalidArgumentError(absl::StrCat(
         "key heads of ", shape.key_dim, " values: the GPU's delta rule takes 32, 64 or 128"));
   }
-  HEARTH_RETURN_IF_ERROR(MultipleOf("dimension of a value head", shape.value_dim, 32));
-  HEARTH_RETURN_IF_ERROR(InRange("dimension of a value head", shape.value_dim, 32, 128));
+  if (shape.value_dim != 32 && shape.value_dim != 64 && shape.value_dim != 128) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "value heads of ", shape.value_dim, " values: the GPU's delta rule takes 32, 64 or 128"));
+  }
   HEARTH_RETURN_IF_ERROR(InRange("value heads", shape.value_heads, 1, 4096));
   HEARTH_RETURN_IF_ERROR(InRange("key heads", shape.key_heads, 1, shape.value_heads));
   HEARTH_RETURN_IF_ERROR(MultipleOf("value heads", shape.value_heads, shape.key_heads));

@@ -37,7 +37,7 @@ class Gdn : public OnGpu {
 
 const GpuGdnShape kFull = {16, 48, 128, 128, 4};
 const GpuGdnShape kShapes[] = {
-    {2, 6, 32, 32, 4}, {4, 12, 64, 64, 4}, {1, 2, 128, 96, 2}, {3, 3, 32, 128, 1}, kFull};
+    {2, 6, 32, 32, 4}, {4, 12, 64, 64, 4}, {1, 2, 128, 64, 2}, {3, 3, 32, 128, 1}, kFull};
 
 // What a sequence is on both sides.
 struct Pair {

@@ -129,7 +129,7 @@ TEST(ShapeChecks, DeltaRule) {
   EXPECT_FALSE(CheckGdnWindow(window).ok());
   window.pass = Pass();
   for (const GpuGdnShape& shape :
-       {GpuGdnShape{16, 48, 48, 128, 4}, GpuGdnShape{16, 48, 128, 160, 4},
+       {GpuGdnShape{16, 48, 48, 128, 4}, GpuGdnShape{16, 48, 128, 96, 4},
         GpuGdnShape{16, 47, 128, 128, 4}, GpuGdnShape{16, 48, 128, 128, 9},
         GpuGdnShape{16, 48, 128, 16, 4}}) {
     window.shape = shape;
