@@ -147,6 +147,10 @@ class Builder {
     HEARTH_ASSIGN_OR_RETURN(
         ExpertFileWriter writer,
         ExpertFileWriter::Create(dir_, "experts.bin", plan_.layouts, expert_count));
+    if (options_.zero_experts) {
+      HEARTH_RETURN_IF_ERROR(WriteHoles(writer));
+      return Keep(writer.Finish());
+    }
     struct Blob {
       std::vector<std::byte> bytes;
       uint32_t crc32c = 0;
@@ -176,6 +180,17 @@ class Builder {
                                                 uint64_t{expert_count} * plan_.layouts.size(),
                                                 BatchCount(team_, blob_bytes_max), make, take));
     return Keep(writer.Finish());
+  }
+
+  absl::Status WriteHoles(ExpertFileWriter& writer) {
+    const uint32_t expert_count = plan_.geometry.moe.expert_count;
+    for (const ExpertLayout& layout : plan_.layouts) {
+      const uint32_t crc32c = Crc32c(std::vector<std::byte>(layout.blob_bytes()));
+      for (uint32_t e = 0; e < expert_count; ++e) {
+        HEARTH_RETURN_IF_ERROR(writer.AppendHole(crc32c));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status WriteNgram() {
@@ -237,7 +252,8 @@ absl::StatusOr<SyntheticPackReport> BuildSyntheticPack(const SyntheticPackOption
                                                        const BuildProgressFn& progress) {
   HEARTH_ASSIGN_OR_RETURN(const Plan plan, MakePlan(options.shape));
   HEARTH_ASSIGN_OR_RETURN(PackDirectory dir, PackDirectory::Create(options.out, options.if_exists));
-  HEARTH_RETURN_IF_ERROR(dir.CheckRoom(plan.pack_bytes() + kManifestRoomBytes));
+  const uint64_t hole_bytes = options.zero_experts ? plan.experts_bytes : 0;
+  HEARTH_RETURN_IF_ERROR(dir.CheckRoom(plan.pack_bytes() - hole_bytes + kManifestRoomBytes));
   const uint32_t hardware = std::max(1u, std::thread::hardware_concurrency());
   WorkerTeam team(
       std::min(options.worker_count == 0 ? hardware : options.worker_count, kWorkersMax));

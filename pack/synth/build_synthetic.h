@@ -21,6 +21,8 @@ struct SyntheticPackOptions {
   std::string out;
   SyntheticShape shape;
   uint64_t seed = 1;
+  // Experts are zeros in a hole of the file, for who fills memory with others: MadeUpExperts.
+  bool zero_experts = false;
   IfExists if_exists = IfExists::kRefuse;
   uint32_t worker_count = 0;  // 0: one per hardware thread, at most 32
   std::string made_by = "hearth";

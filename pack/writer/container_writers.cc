@@ -86,6 +86,13 @@ absl::Status ExpertFileWriter::Append(std::span<const std::byte> blob, uint32_t 
                      (index % directory_.expert_count + 1) * layout.stride_bytes());
 }
 
+absl::Status ExpertFileWriter::AppendHole(uint32_t crc32c) {
+  const size_t layer = directory_.crcs.size() / directory_.expert_count;
+  HEARTH_CHECK(layer < directory_.layouts.size());
+  directory_.crcs.push_back(crc32c);
+  return file_.AppendHole(directory_.layouts[layer].stride_bytes());
+}
+
 absl::StatusOr<PackFile> ExpertFileWriter::Finish() {
   HEARTH_CHECK(directory_.crcs.size() == directory_.layouts.size() * directory_.expert_count);
   return End(file_, header_, EncodeExpertDirectory(directory_));

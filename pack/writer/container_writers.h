@@ -44,6 +44,8 @@ class ExpertFileWriter {
                                                  uint32_t expert_count);
   // The next blob, blob_bytes() of its layer, and its checksum.
   absl::Status Append(std::span<const std::byte> blob, uint32_t crc32c);
+  // The next blob, all zeros, as a hole in the file. `crc32c` is that of blob_bytes() zeros.
+  absl::Status AppendHole(uint32_t crc32c);
   absl::StatusOr<PackFile> Finish();
 
  private:

@@ -32,6 +32,16 @@ absl::Status HashedFile::PadTo(uint64_t offset_bytes) {
   return absl::OkStatus();
 }
 
+absl::Status HashedFile::AppendHole(uint64_t count_bytes) {
+  static constexpr std::array<std::byte, 65536> kZeros = {};
+  for (uint64_t left = count_bytes; left > 0;) {
+    const uint64_t n = std::min<uint64_t>(kZeros.size(), left);
+    hasher_.Update(std::span(kZeros).first(n));
+    left -= n;
+  }
+  return file_.AppendHole(count_bytes);
+}
+
 absl::StatusOr<PackFile> HashedFile::Finish() {
   HEARTH_RETURN_IF_ERROR(file_.Finish());
   return PackFile{.name = name_, .bytes = file_.bytes(), .xxh3_128 = hasher_.HexDigest()};

@@ -19,7 +19,8 @@ class HashedFile {
   static absl::StatusOr<HashedFile> Create(const std::string& dir, const std::string& name);
 
   absl::Status Append(std::span<const std::byte> data);
-  absl::Status PadTo(uint64_t offset_bytes);  // zeros up to an offset that is not behind
+  absl::Status PadTo(uint64_t offset_bytes);      // zeros up to an offset that is not behind
+  absl::Status AppendHole(uint64_t count_bytes);  // zeros that take no room; something must follow
   // Makes the file durable and returns its entry in the manifest.
   absl::StatusOr<PackFile> Finish();
   uint64_t bytes() const { return file_.bytes(); }

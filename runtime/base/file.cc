@@ -160,6 +160,16 @@ absl::Status SequentialFile::AppendZeros(uint64_t count_bytes) {
   return absl::OkStatus();
 }
 
+absl::Status SequentialFile::AppendHole(uint64_t count_bytes) {
+  HEARTH_RETURN_IF_ERROR(Flush());
+  if (::lseek(fd_.get(), static_cast<off_t>(count_bytes), SEEK_CUR) < 0) {
+    status_ = ErrnoStatus(errno, absl::StrCat("cannot skip ", count_bytes, " bytes in ", path_));
+    return status_;
+  }
+  bytes_ += count_bytes;
+  return absl::OkStatus();
+}
+
 absl::Status SequentialFile::Write(std::string_view data) {
   HEARTH_RETURN_IF_ERROR(status_);
   status_ = WriteAll(fd_.get(), data, path_);

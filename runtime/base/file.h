@@ -76,6 +76,8 @@ class SequentialFile {
   static absl::StatusOr<SequentialFile> Create(const std::string& path);
   absl::Status Append(std::span<const std::byte> data);
   absl::Status AppendZeros(uint64_t count_bytes);
+  // Zeros that take no room where the file system has holes. Something must follow.
+  absl::Status AppendHole(uint64_t count_bytes);
   absl::Status Finish();
   uint64_t bytes() const { return bytes_; }  // appended so far
   const std::string& path() const { return path_; }

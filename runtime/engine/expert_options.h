@@ -2,12 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 #include "cache/io/open_reader.h"
 #include "cache/slots/slot_cache.h"
+#include "cache/store/expert_store.h"
 
 namespace hearth {
 
@@ -27,6 +32,8 @@ struct ExpertOptions {
   double pcie_share = -1;  // of the RAM misses, 0 to 1; negative: what costs least
   uint64_t pcie_window_bytes_max = uint64_t{256} << 20;
   RamTier ram = RamTier::kWhole;
+  // Makes the RAM tier in place of `ram`, for experts that are in no file; null: `ram` says.
+  std::function<absl::StatusOr<std::unique_ptr<ExpertStore>>()> make_store;
   uint64_t ram_budget_bytes = 0;  // kBudget
   std::string daemon_socket;      // kDaemon
   IoChoice io = IoChoice::kAuto;

@@ -92,6 +92,10 @@ absl::Status ExpertPlacement::LoadStore(const Deps& deps, const ExpertOptions& o
   const auto loading = [&](uint64_t done, uint64_t total) {
     if (progress) progress("loading experts", done, total);
   };
+  if (options.make_store) {
+    HEARTH_ASSIGN_OR_RETURN(store_, options.make_store());
+    return absl::OkStatus();
+  }
   switch (options.ram) {
     case RamTier::kWhole: {
       HEARTH_ASSIGN_OR_RETURN(

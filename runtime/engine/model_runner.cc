@@ -94,7 +94,10 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
 }
 
 absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
-  HEARTH_ASSIGN_OR_RETURN(const Routes routes, backend_->FirstHalf(layer));
+  HEARTH_ASSIGN_OR_RETURN(Routes routes, backend_->FirstHalf(layer));
+  if (route_source_ != nullptr && layer.value < geometry().layer_count()) {
+    routes.expert = route_source_->RoutesOf(layer, routes.rows, routes.ranks);
+  }
   if (observer_ != nullptr) observer_->OnRoutes(layer, routes);
   const ExpertInput input = backend_->expert_input();
   const std::span<float> output = backend_->expert_output_buffer();

@@ -65,6 +65,15 @@ class PassObserver {
   virtual void OnResidual(LayerId layer, std::span<const float> residual) = 0;
 };
 
+// Recorded routes in place of the router's: what a window costs depends on which experts it asks
+// for, and made-up weights do not ask as trained ones do.
+class RouteSource {
+ public:
+  virtual ~RouteSource() = default;
+  // (rows, ranks), distinct within a row, for the next call of this layer of the trunk.
+  virtual std::span<const uint32_t> RoutesOf(LayerId layer, uint32_t rows, uint32_t ranks) = 0;
+};
+
 // Bytes of weights that passes had to read, whatever the caches did: what a floor is made of.
 struct PassBytes {
   uint64_t dense = 0;
@@ -115,6 +124,7 @@ class ModelRunner {
     observer_ = observer;
     backend_->set_stepwise(observer != nullptr);
   }
+  void set_route_source(RouteSource* source) { route_source_ = source; }  // null: the router
   PassBytes bytes_read() const;
   uint64_t weight_bytes() const { return weights_.bytes(); }  // dense, in memory
   const ExpertPlacement& experts() const { return *experts_; }
@@ -134,6 +144,7 @@ class ModelRunner {
   std::unique_ptr<ExpertPlacement> experts_;
   std::unique_ptr<Backend> backend_;
   PassObserver* observer_ = nullptr;
+  RouteSource* route_source_ = nullptr;
   PassBytes bytes_;
   std::vector<RequestRows> request_rows_;  // of the trunk pass at hand
   std::span<RequestCounts> served_;

@@ -8,7 +8,7 @@ std::vector<Command> AllCommands() {
           PackInspectCommand(),  PackSynthCommand(),      RunCommand(),
           ScoreCommand(),        ProfileCommand(),        ProfileReportCommand(),
           ProfileMergeCommand(), ProfileDiffCommand(),    ReplayCommand(),
-          DevicesCommand(),      BenchKernelsCommand()};
+          DevicesCommand(),      BenchKernelsCommand(),   BenchWindowCommand()};
 }
 
 }  // namespace hearth::cli

@@ -23,5 +23,6 @@ Command ProfileDiffCommand();
 Command ReplayCommand();
 Command DevicesCommand();
 Command BenchKernelsCommand();
+Command BenchWindowCommand();
 
 }  // namespace hearth::cli

@@ -1,6 +1,5 @@
 // hearth pack synth: a runnable pack of a chosen shape with made-up weights.
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -14,52 +13,12 @@
 #include "tools/hearth/commands.h"
 #include "tools/hearth/interrupt_watch.h"
 #include "tools/hearth/stage_progress.h"
+#include "tools/hearth/synthetic_choice.h"
 
-namespace hearth {
-
-constexpr std::array<EnumEntry<SyntheticModel>, 3> EnumEntriesOf(SyntheticModel) {
-  return {{{SyntheticModel::kFlashNext, "flash-next"},
-           {SyntheticModel::kFlashlet, "flashlet"},
-           {SyntheticModel::kSmall, "small"}}};
-}
-
-namespace cli {
+namespace hearth::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-enum class SynthFormat { kNvfp4, kXt2, kXt3, kXt4, kBf16, kFp8 };
-
-constexpr std::array<EnumEntry<SynthFormat>, 6> EnumEntriesOf(SynthFormat) {
-  return {{{SynthFormat::kNvfp4, "nvfp4"},
-           {SynthFormat::kXt2, "xt2"},
-           {SynthFormat::kXt3, "xt3"},
-           {SynthFormat::kXt4, "xt4"},
-           {SynthFormat::kBf16, "bf16"},
-           {SynthFormat::kFp8, "fp8"}}};
-}
-
-void SetFormat(SynthFormat format, SyntheticShape& shape) {
-  switch (format) {
-    case SynthFormat::kNvfp4:
-      shape.format = ExpertFormat::kNvfp4;
-      return;
-    case SynthFormat::kBf16:
-      shape.format = ExpertFormat::kBf16;
-      return;
-    case SynthFormat::kFp8:
-      shape.format = ExpertFormat::kFp8;
-      return;
-    case SynthFormat::kXt2:
-    case SynthFormat::kXt3:
-    case SynthFormat::kXt4:
-      shape.format = ExpertFormat::kXt;
-      shape.xt_bits = XtBits::All(format == SynthFormat::kXt2   ? 2
-                                  : format == SynthFormat::kXt3 ? 3
-                                                                : 4);
-      return;
-  }
-}
 
 struct PackSynthConfig {
   std::string out;
@@ -188,5 +147,4 @@ Command PackSynthCommand() {
       RunPackSynth);
 }
 
-}  // namespace cli
-}  // namespace hearth
+}  // namespace hearth::cli

@@ -79,6 +79,21 @@ TEST(BuildSynthetic, EveryFormatVerifiesAndOpens) {
   }
 }
 
+TEST(BuildSynthetic, ZeroExpertsAreAPackThatVerifies) {
+  FixtureDir dir;
+  SyntheticPackOptions options = TinyOptions(dir.File("zeros"));
+  options.zero_experts = true;
+  ASSERT_TRUE(BuildSyntheticPack(options, nullptr).ok());
+  const auto verified = VerifyPack(options.out, nullptr, 1);
+  ASSERT_TRUE(verified.ok()) << verified.status();
+  EXPECT_TRUE(verified->ok());
+  const auto pack = Pack::Open(options.out);
+  ASSERT_TRUE(pack.ok());
+  std::vector<std::byte> blob(pack->experts.layout(LayerId(0)).blob_bytes(), std::byte{1});
+  ASSERT_TRUE(pack->experts.Read({LayerId(0), ExpertId(3)}, blob).ok());
+  EXPECT_THAT(blob, testing::Each(std::byte{0}));
+}
+
 TEST(BuildSynthetic, HoldsTheExpertsThatTheGeneratorMakes) {
   FixtureDir dir;
   ASSERT_TRUE(BuildSyntheticPack(TinyOptions(dir.File("pack")), nullptr).ok());

@@ -158,6 +158,25 @@ TEST_F(FileTest, SequentialFileHoldsEveryByteInOrder) {
   EXPECT_TRUE(ReadFile(path, 64_MiB).value() == want);
 }
 
+TEST_F(FileTest, HolesReadAsZerosAndTakeNoRoom) {
+  const std::string path = Path("holes");
+  absl::StatusOr<SequentialFile> file = SequentialFile::Create(path);
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(file->Append(std::as_bytes(std::span("ab", 2))).ok());
+  ASSERT_TRUE(file->AppendHole(64_MiB).ok());
+  ASSERT_TRUE(file->Append(std::as_bytes(std::span("c", 1))).ok());
+  ASSERT_TRUE(file->Finish().ok());
+  EXPECT_EQ(file->bytes(), 64_MiB + 3);
+  const std::string read = ReadFile(path, 65_MiB).value();
+  ASSERT_EQ(read.size(), 64_MiB + 3);
+  EXPECT_EQ(read.front(), 'a');
+  EXPECT_EQ(read.back(), 'c');
+  EXPECT_EQ(read.find_first_not_of('\0', 2), read.size() - 1);
+  struct stat info = {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_LT(static_cast<uint64_t>(info.st_blocks) * 512, 1_MiB);
+}
+
 TEST_F(FileTest, SequentialFileReplacesWhatWasThere) {
   Write("a", "a long text");
   EXPECT_EQ(ReadFile(Write("a", "short"), 100).value(), "short");
