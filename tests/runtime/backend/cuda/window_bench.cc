@@ -1,0 +1,232 @@
+// The dense path's share of a window at the published model's geometry, without experts: how long a
+// window takes beside the bytes of dense weights that it reads at the card's measured copy rate,
+// and what a half layer of exchange costs. Weights hold one pattern; only time is measured.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpu_kernels/device/gpu_info.h"
+#include "gpu_kernels/ops/read_probe.h"
+#include "runtime/backend/cuda/cuda_backend.h"
+#include "runtime/base/file.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+constexpr uint64_t kPatternBytes = uint64_t{1} << 30;
+
+ModelGeometry FlashNextGeometry() {
+  ModelGeometry g;
+  g.vocab_count = 248320;
+  g.hidden = 2560;
+  for (uint32_t l = 0; l < 48; ++l) {
+    g.layers.push_back(l % 4 == 3 ? MixerKind::kQsa : MixerKind::kGdn);
+  }
+  g.stream_count = 4;
+  g.hc_rank = 320;
+  g.norm_epsilon = 1e-6f;
+  g.context_tokens_max = 262144;
+  g.attention = {.head_count = 24,
+                 .kv_head_count = 2,
+                 .head_dim = 256,
+                 .rotary_dim = 64,
+                 .rope_theta = 1e7,
+                 .indexer_head_count = 4,
+                 .indexer_head_dim = 128,
+                 .block_tokens = 4,
+                 .block_count_max = 512};
+  g.gdn = {.key_head_count = 16,
+           .value_head_count = 48,
+           .key_head_dim = 128,
+           .value_head_dim = 128,
+           .conv_taps = 4};
+  g.moe = {.expert_count = 512, .experts_per_token = 10, .expert_width = 640, .shared_width = 640};
+  return g;
+}
+
+// Views of one pattern: every Q8 scale and every float is tiny, none is a NaN.
+class PatternWeights {
+ public:
+  explicit PatternWeights(std::span<const std::byte> pattern) : pattern_(pattern) {}
+
+  void Fill(ModelWeights& w) {
+    const ModelGeometry& g = w.geometry;
+    w.embed_tokens = {.format = MatrixFormat::kBf16,
+                      .rows = g.vocab_count,
+                      .cols = g.hidden,
+                      .data = pattern_};  // only its first rows are looked up
+    w.lm_head = Matrix(MatrixFormat::kQ8, g.vocab_count, g.hidden);
+    HyperConnection(g, false, w.final_mixer);
+    w.layers.resize(g.layer_count());
+    for (uint32_t l = 0; l < g.layer_count(); ++l) Layer(g, g.layers[l], w.layers[l]);
+  }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  MatrixView Matrix(MatrixFormat format, uint32_t rows, uint32_t cols) {
+    const uint64_t bytes = MatrixBytes(format, rows, cols);
+    bytes_ += bytes;
+    return {.format = format, .rows = rows, .cols = cols, .data = pattern_.first(bytes)};
+  }
+  std::span<const float> Vector(size_t count) {
+    return {reinterpret_cast<const float*>(pattern_.data()), count};
+  }
+  void HyperConnection(const ModelGeometry& g, bool inject, HyperConnectionWeights& w) {
+    w.norm = Vector(g.stream_dim());
+    w.down = Matrix(MatrixFormat::kQ8, g.hc_rank, g.stream_dim());
+    w.up = Matrix(MatrixFormat::kQ8, g.stream_dim(), g.hc_rank);
+    if (inject) w.inject = Matrix(MatrixFormat::kBf16, g.stream_count, g.stream_dim());
+  }
+  void Layer(const ModelGeometry& g, MixerKind mixer, LayerWeights& w) {
+    const MatrixFormat q8 = MatrixFormat::kQ8;
+    w.mixer = mixer;
+    HyperConnection(g, true, w.mixer_hc);
+    HyperConnection(g, true, w.moe_hc);
+    if (mixer == MixerKind::kGdn) {
+      const GdnGeometry& n = g.gdn;
+      w.gdn = {.qkv = Matrix(q8, n.conv_channels(), g.hidden),
+               .z = Matrix(q8, n.value_dim(), g.hidden),
+               .b = Matrix(MatrixFormat::kBf16, n.value_head_count, g.hidden),
+               .a = Matrix(MatrixFormat::kBf16, n.value_head_count, g.hidden),
+               .out = Matrix(q8, g.hidden, n.value_dim()),
+               .conv = Vector(size_t{n.conv_taps} * n.conv_channels()),
+               .a_log = Vector(n.value_head_count),
+               .dt_bias = Vector(n.value_head_count),
+               .norm = Vector(n.value_head_dim)};
+    } else {
+      const AttentionGeometry& a = g.attention;
+      const uint32_t kv = a.kv_head_count * a.head_dim;
+      w.qsa = {.q = Matrix(q8, a.head_count * 2 * a.head_dim, g.hidden),
+               .k = Matrix(q8, kv, g.hidden),
+               .v = Matrix(q8, kv, g.hidden),
+               .o = Matrix(q8, g.hidden, a.head_count * a.head_dim),
+               .q_norm = Vector(a.head_dim),
+               .k_norm = Vector(a.head_dim),
+               .index_qk = Matrix(q8, (a.indexer_head_count + 1) * a.indexer_head_dim, g.hidden),
+               .index_q_norm = Vector(a.indexer_head_dim),
+               .index_k_norm = Vector(a.indexer_head_dim)};
+    }
+    w.moe = {.router = Matrix(MatrixFormat::kBf16, g.moe.expert_count, g.hidden),
+             .shared_gate = Matrix(q8, g.moe.shared_width, g.hidden),
+             .shared_up = Matrix(q8, g.moe.shared_width, g.hidden),
+             .shared_down = Matrix(q8, g.hidden, g.moe.shared_width),
+             .shared_expert_gate = Matrix(MatrixFormat::kBf16, 1, g.hidden)};
+  }
+
+  std::span<const std::byte> pattern_;
+  uint64_t bytes_ = 0;
+};
+
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+struct WindowTime {
+  double layers_us = 0;  // median of BeginTrunk to the last SecondHalf
+  double head_us = 0;    // median of Head for all rows
+};
+
+absl::StatusOr<WindowTime> TimeWindows(Backend& backend, const ModelGeometry& g, Sequence& sequence,
+                                       uint32_t rows) {
+  constexpr int kWindows = 24;
+  const std::vector<TokenId> tokens(rows, 1);
+  const Segment segment{.sequence = &sequence, .tokens = tokens};
+  std::vector<float> logits(size_t{rows} * g.vocab_count);
+  std::vector<double> layers, heads;
+  for (int i = 0; i < kWindows; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    HEARTH_RETURN_IF_ERROR(backend.BeginTrunk({&segment, 1}, Phase::kWindow));
+    for (uint32_t layer = 0; layer < g.layer_count(); ++layer) {
+      HEARTH_RETURN_IF_ERROR(backend.FirstHalf(LayerId(layer)).status());
+      HEARTH_RETURN_IF_ERROR(backend.SecondHalf(LayerId(layer), backend.expert_output_buffer()));
+    }
+    layers.push_back(SecondsSince(begin) * 1e6);
+    const auto head = std::chrono::steady_clock::now();
+    HEARTH_RETURN_IF_ERROR(backend.Head(0, rows, logits));
+    heads.push_back(SecondsSince(head) * 1e6);
+    HEARTH_RETURN_IF_ERROR(backend.Commit(sequence, 1));
+  }
+  std::sort(layers.begin(), layers.end());
+  std::sort(heads.begin(), heads.end());
+  return WindowTime{layers[kWindows / 2], heads[kWindows / 2]};
+}
+
+absl::Status Run() {
+  HEARTH_ASSIGN_OR_RETURN(const GpuList list, ListGpus());
+  if (list.gpus.empty()) return absl::UnavailableError(list.reason);
+  const GpuInfo& gpu = list.gpus[0];
+  HEARTH_ASSIGN_OR_RETURN(const double copy_rate, MeasureDeviceCopyRate(gpu));
+  HEARTH_ASSIGN_OR_RETURN(AnonymousMapping memory, AnonymousMapping::Create(kPatternBytes));
+  std::fill(memory.data().begin(), memory.data().end(), std::byte{0x80});
+  ModelWeights weights;
+  weights.geometry = FlashNextGeometry();
+  PatternWeights pattern(memory.data());
+  pattern.Fill(weights);
+  const ModelGeometry& g = weights.geometry;
+  const double floor_us = static_cast<double>(pattern.bytes()) / copy_rate * 1e6;
+  std::printf("%s: copies %.0f GB/s; dense weights %.2f GB, floor %.0f us a window with its head\n",
+              gpu.name.c_str(), copy_rate * 1e-9, static_cast<double>(pattern.bytes()) * 1e-9,
+              floor_us);
+  SteadyClock clock;
+  for (const bool recorded : {false, true}) {
+    CudaBackendOptions options;
+    options.gpu = gpu.id;
+    options.context_tokens_max = 16384;
+    options.recorded_windows = recorded;
+    const auto upload = std::chrono::steady_clock::now();
+    HEARTH_ASSIGN_OR_RETURN(
+        std::unique_ptr<Backend> backend,
+        CreateCudaBackend({.weights = weights, .clock = clock}, options, nullptr));
+    std::printf("%s: made in %.2f s\n", recorded ? "recorded" : "launched", SecondsSince(upload));
+    HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, backend->CreateSequence(16384));
+    const std::vector<TokenId> prompt(256, 1);
+    const uint32_t prompt_passes = recorded ? 32 : 2;  // beyond 2048 tokens attention is sparse
+    for (uint32_t i = 0; i < prompt_passes; ++i) {
+      const Segment segment{.sequence = sequence.get(), .tokens = prompt};
+      const auto begin = std::chrono::steady_clock::now();
+      HEARTH_RETURN_IF_ERROR(backend->BeginTrunk({&segment, 1}, Phase::kPrompt));
+      for (uint32_t layer = 0; layer < g.layer_count(); ++layer) {
+        HEARTH_RETURN_IF_ERROR(backend->FirstHalf(LayerId(layer)).status());
+        HEARTH_RETURN_IF_ERROR(
+            backend->SecondHalf(LayerId(layer), backend->expert_output_buffer()));
+      }
+      (void)backend->residual();
+      if (i + 1 == prompt_passes) {
+        std::printf("prompt pass of 256 at %u: %.2f ms\n", i * 256, SecondsSince(begin) * 1e3);
+      }
+      HEARTH_RETURN_IF_ERROR(backend->Commit(*sequence, 256));
+      if (recorded && i == 0) {
+        for (const uint32_t rows : {1u, 4u, 8u}) {
+          HEARTH_ASSIGN_OR_RETURN(const WindowTime t, TimeWindows(*backend, g, *sequence, rows));
+          std::printf(
+              "  near 256 tokens, rows %u: layers %7.0f us (%5.1f a layer), head %6.0f us\n", rows,
+              t.layers_us, t.layers_us / g.layer_count(), t.head_us);
+        }
+      }
+    }
+    for (const uint32_t rows : {1u, 2u, 3u, 4u, 5u, 8u, 9u}) {
+      HEARTH_ASSIGN_OR_RETURN(const WindowTime t, TimeWindows(*backend, g, *sequence, rows));
+      const double all = t.layers_us + t.head_us;
+      std::printf(
+          "  rows %u: layers %7.0f us (%5.1f a layer), head %6.0f us, all %7.0f us = %.2f "
+          "of the floor\n",
+          rows, t.layers_us, t.layers_us / g.layer_count(), t.head_us, all, all / floor_us);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace hearth
+
+int main() {
+  const absl::Status status = hearth::Run();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return 1;
+}
