@@ -68,22 +68,21 @@ std::vector<CudaCard::ListPlace> CudaCard::PlaceLists(const CudaCardOptions& opt
   return places;
 }
 
-absl::StatusOr<uint64_t> CudaCard::WorkspaceBytes(std::span<const ExpertLayout> layouts,
-                                                  const GpuLimits& gpu,
-                                                  const CudaCardOptions& options) {
-  uint64_t bytes = kListAlignBytes;
+absl::StatusOr<CudaCard::WorkspaceBytes> CudaCard::PlanWorkspaces(
+    std::span<const ExpertLayout> layouts, const GpuLimits& gpu, const CudaCardOptions& options) {
+  WorkspaceBytes bytes;
   const uint32_t entries = EntriesMax(options);
   for (const ExpertLayout& layout : layouts) {
     if (layout.format == ExpertFormat::kNvfp4) {
       for (uint32_t rows = 1; rows <= kExpertRowsMax; ++rows) {
         HEARTH_ASSIGN_OR_RETURN(const ExpertFfnPlan plan,
                                 PlanExpertFfn(Nvfp4Desc(layout, entries, rows, entries), gpu));
-        bytes = std::max(bytes, plan.workspace_bytes);
+        bytes.nvfp4 = std::max(bytes.nvfp4, plan.workspace_bytes);
       }
     } else if (layout.format == ExpertFormat::kXt) {
       HEARTH_ASSIGN_OR_RETURN(const ExpertXtPlan plan,
                               PlanExpertXt(XtDesc(layout, options, kExpertRowsMax), gpu));
-      bytes = std::max(bytes, plan.workspace_bytes);
+      bytes.xt = std::max(bytes.xt, plan.workspace_bytes);
     }
   }
   return bytes;
@@ -92,10 +91,10 @@ absl::StatusOr<uint64_t> CudaCard::WorkspaceBytes(std::span<const ExpertLayout> 
 absl::StatusOr<uint64_t> CudaCard::BufferBytes(std::span<const ExpertLayout> layouts,
                                                const GpuLimits& gpu,
                                                const CudaCardOptions& options) {
-  HEARTH_ASSIGN_OR_RETURN(const uint64_t workspace_bytes, WorkspaceBytes(layouts, gpu, options));
+  HEARTH_ASSIGN_OR_RETURN(const WorkspaceBytes workspace, PlanWorkspaces(layouts, gpu, options));
   uint64_t list_bytes = 0;
   (void)PlaceLists(options, &list_bytes);
-  return workspace_bytes + list_bytes + StreamRing::BytesFor(BlobBytesMax(layouts));
+  return workspace.nvfp4 + workspace.xt + list_bytes + StreamRing::BytesFor(BlobBytesMax(layouts));
 }
 
 CudaCard::CudaCard(const Deps& deps, const CudaCardOptions& options)
@@ -121,20 +120,24 @@ absl::StatusOr<std::unique_ptr<CudaCard>> CudaCard::Create(const Deps& deps,
 
 absl::Status CudaCard::Allocate() {
   const GpuId gpu = deps_.gpu.id;
-  HEARTH_ASSIGN_OR_RETURN(const uint64_t workspace_bytes,
-                          WorkspaceBytes(layouts_, deps_.gpu.limits, options_));
+  HEARTH_ASSIGN_OR_RETURN(const WorkspaceBytes workspace,
+                          PlanWorkspaces(layouts_, deps_.gpu.limits, options_));
   uint64_t list_bytes = 0;
   lists_ = PlaceLists(options_, &list_bytes);
   HEARTH_ASSIGN_OR_RETURN(PinnedBuffer pinned_lists, PinnedBuffer::Create(gpu, list_bytes));
   HEARTH_ASSIGN_OR_RETURN(DeviceBuffer card_lists, DeviceBuffer::Create(gpu, list_bytes));
-  HEARTH_ASSIGN_OR_RETURN(DeviceBuffer workspace, DeviceBuffer::Create(gpu, workspace_bytes));
+  for (const auto& [bytes, buffer] :
+       {std::pair(workspace.nvfp4, &nvfp4_workspace_), std::pair(workspace.xt, &xt_workspace_)}) {
+    if (bytes == 0) continue;
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer memory, DeviceBuffer::Create(gpu, bytes));
+    buffer->emplace(std::move(memory));
+  }
   HEARTH_ASSIGN_OR_RETURN(UniqueEvent begin, UniqueEvent::Create(gpu));
   HEARTH_ASSIGN_OR_RETURN(UniqueEvent end, UniqueEvent::Create(gpu));
   HEARTH_ASSIGN_OR_RETURN(StreamRing ring,
                           StreamRing::Create(gpu, BlobBytesMax(layouts_), deps_.slots.pinned()));
   pinned_lists_.emplace(std::move(pinned_lists));
   card_lists_.emplace(std::move(card_lists));
-  workspace_.emplace(std::move(workspace));
   begin_.emplace(std::move(begin));
   end_.emplace(std::move(end));
   ring_.emplace(std::move(ring));
@@ -143,6 +146,7 @@ absl::Status CudaCard::Allocate() {
 
 bool CudaCard::Computes(LayerId layer, const ExpertRows& rows) const {
   if (rows.quantized.q == nullptr || rows.rows > options_.rows_max) return false;
+  if (deps_.io.lists != nullptr && !is_recorded_) return false;  // nobody waits for lists
   const ExpertFormat format = layouts_[layer.value].format;
   return format == ExpertFormat::kNvfp4 ||
          (format == ExpertFormat::kXt && deps_.io.u_rotated.q != nullptr);
@@ -151,6 +155,7 @@ bool CudaCard::Computes(LayerId layer, const ExpertRows& rows) const {
 // An expert of the list at hand, whose entries are the card's from now on.
 void CudaCard::Add(uint32_t index, const std::byte* blob) {
   items_.Add(*plan_, index, options_.ranks, blob);
+  if (sink_ != nullptr) return;  // the card knows them from the list
   const PlannedExpert& planned = plan_->experts[index];
   for (uint32_t i = 0; i < planned.entry_count; ++i) {
     const RouteEntry& entry = plan_->entries[planned.entry_begin + i];
@@ -165,7 +170,8 @@ void CudaCard::EndPart() {
     entries += part.entry_count;
   }
   parts_.push_back({.item_count = static_cast<uint32_t>(items_.items().size()) - items,
-                    .entry_count = static_cast<uint32_t>(items_.entries().size()) - entries});
+                    .entry_count = static_cast<uint32_t>(items_.entries().size()) - entries,
+                    .rows_max = items_.rows_max()});
 }
 
 absl::Status CudaCard::PutList(uint32_t list) {
@@ -194,8 +200,44 @@ absl::Status CudaCard::PutList(uint32_t list) {
   return CopyToDevice(pinned, *card_lists_, place.offset_bytes, stream);
 }
 
-absl::Status CudaCard::Launch(const Part& part) {
-  return layouts_[layer_.value].format == ExpertFormat::kNvfp4 ? LaunchNvfp4(part) : LaunchXt(part);
+absl::Status CudaCard::Launch(LayerId layer, const Part& part) {
+  const ExpertLayout& layout = layouts_[layer.value];
+  return layout.format == ExpertFormat::kNvfp4 ? LaunchNvfp4(layout, part) : LaunchXt(layout, part);
+}
+
+// The bounds of any list of such a window: its kernels read what there is.
+absl::Status CudaCard::RecordExperts(LayerId layer, uint32_t rows, const CardList& list) {
+  const std::lock_guard lock(mutex_);
+  const ExpertFormat format = layouts_[layer.value].format;
+  if (format != ExpertFormat::kNvfp4 && format != ExpertFormat::kXt) return absl::OkStatus();
+  HEARTH_CHECK(rows <= options_.rows_max);
+  is_recorded_ = true;
+  const uint32_t entries = rows * options_.ranks;
+  return Launch(layer, {.item_count_word = list.item_count,
+                        .items = list.items,
+                        .entries = list.entries,
+                        .item_count = entries,
+                        .entry_count = entries,
+                        .rows_max = std::min(rows, kExpertRowsMax)});
+}
+
+absl::Status CudaCard::PostHits() {
+  ExchangeFollows follows;
+  late_left_ = 0;
+  for (const PlannedExpert& planned : plan_->experts) {
+    late_left_ += planned.service == Service::kPcie ? 1 : 0;
+    follows.outputs |= planned.service == Service::kCpu || planned.service == Service::kSsd;
+  }
+  follows.late = late_follows_ = late_left_ > 0;
+  const absl::Status status =
+      sink_->PostHits(layer_, {.items = items_.items(), .entries = items_.entries()}, follows);
+  items_.Clear();  // for the late ones
+  return status;
+}
+
+absl::Status CudaCard::PostLate() {
+  late_follows_ = false;
+  return sink_->PostLate(layer_, {.items = items_.items(), .entries = items_.entries()});
 }
 
 absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const ExpertRows&,
@@ -203,26 +245,37 @@ absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const Expert
   const std::lock_guard lock(mutex_);
   layer_ = layer;
   plan_ = &plan;
-  has_begun_ = false;
+  sink_ = deps_.io.lists;
+  has_begun_ = late_follows_ = false;
   arrival_count_ = streamed_count_ = 0;
-  status_ = absl::OkStatus();
-  if (experts.empty()) return absl::OkStatus();
   items_.Clear();
   parts_.clear();
   for (const CardExpert& expert : experts) Add(expert.index, deps_.slots.Address(expert.slot));
+  if (sink_ != nullptr) return status_ = PostHits();
+  status_ = absl::OkStatus();
+  if (experts.empty()) return status_;
   EndPart();
   status_ = PutList(kHitList);
-  if (status_.ok()) status_ = Launch(parts_[0]);
+  if (status_.ok()) status_ = Launch(layer_, parts_[0]);
   return status_;
 }
 
 bool CudaCard::Streams(std::span<const std::byte> bytes) const {
-  return deps_.slots.pinned().AllPinned(bytes);
+  const PinnedRanges& pinned = deps_.slots.pinned();
+  return deps_.io.lists == nullptr ? pinned.AllPinned(bytes) : pinned.CardAddress(bytes) != nullptr;
 }
 
 // One list for all of them, a part for each group: the blobs' places are known beforehand.
 absl::Status CudaCard::Stream(std::span<const StreamedExpert> experts) {
   const std::lock_guard lock(mutex_);
+  if (sink_ != nullptr) {
+    for (const StreamedExpert& expert : experts) {
+      Add(expert.index, deps_.slots.pinned().CardAddress(expert.bytes));
+    }
+    late_left_ -= static_cast<uint32_t>(experts.size());
+    if (late_left_ == 0) status_ = PostLate();
+    return status_;
+  }
   items_.Clear();
   parts_.clear();
   for (size_t i = 0; i < experts.size(); ++i) {
@@ -232,51 +285,52 @@ absl::Status CudaCard::Stream(std::span<const StreamedExpert> experts) {
   streamed_count_ = static_cast<uint32_t>(experts.size());
   status_.Update(PutList(kStreamList));
   if (status_.ok()) {
-    status_ =
-        ring_->Run(experts, deps_.io.stream, [&](uint32_t group) { return Launch(parts_[group]); });
+    status_ = ring_->Run(experts, deps_.io.stream,
+                         [&](uint32_t group) { return Launch(layer_, parts_[group]); });
   }
   return status_;
 }
 
+// A list is posted by one thread, so that of a recorded window waits for Finish().
 void CudaCard::Arrive(const CardExpert& expert) {
   const std::lock_guard lock(mutex_);
   if (!status_.ok()) return;
+  if (sink_ != nullptr) return Add(expert.index, deps_.slots.Address(expert.slot));
   HEARTH_CHECK(arrival_count_ < options_.arrivals_max);
   items_.Clear();
   parts_.clear();
   Add(expert.index, deps_.slots.Address(expert.slot));
   EndPart();
   status_ = PutList(kFirstArrivalList + arrival_count_++);
-  if (status_.ok()) status_ = Launch(parts_[0]);
+  if (status_.ok()) status_ = Launch(layer_, parts_[0]);
 }
 
-absl::Status CudaCard::LaunchNvfp4(const Part& part) {
-  const ExpertFfnDesc desc =
-      Nvfp4Desc(layouts_[layer_.value], part.item_count, items_.rows_max(), part.entry_count);
+absl::Status CudaCard::LaunchNvfp4(const ExpertLayout& layout, const Part& part) {
+  const ExpertFfnDesc desc = Nvfp4Desc(layout, part.item_count, part.rows_max, part.entry_count);
   HEARTH_ASSIGN_OR_RETURN(const ExpertFfnPlan plan, PlanExpertFfn(desc, deps_.gpu.limits));
-  HEARTH_CHECK(plan.workspace_bytes <= workspace_->bytes());
-  workspace_is_clean_ = false;
+  HEARTH_CHECK(plan.workspace_bytes <= nvfp4_workspace_->bytes());
   const QuantizedRows& u = deps_.io.u;
   return LaunchExpertFfn(desc, plan,
                          {.items = part.items,
+                          .item_count = part.item_count_word,
                           .entries = part.entries,
                           .q = u.q,
                           .scale = u.scale,
                           .sum16 = u.sum16,
                           .y = deps_.io.output,
-                          .y_stride = desc.layout.hidden,
-                          .workspace = workspace_->data()},
+                          .y_stride = layout.hidden,
+                          .workspace = nvfp4_workspace_->data()},
                          deps_.io.stream);
 }
 
-absl::Status CudaCard::LaunchXt(const Part& part) {
-  const ExpertXtDesc desc = XtDesc(layouts_[layer_.value], options_, items_.rows_max());
+absl::Status CudaCard::LaunchXt(const ExpertLayout& layout, const Part& part) {
+  const ExpertXtDesc desc = XtDesc(layout, options_, part.rows_max);
   HEARTH_ASSIGN_OR_RETURN(const ExpertXtPlan plan, PlanExpertXt(desc, deps_.gpu.limits));
   const CudaStreamView stream = deps_.io.stream;
-  if (!workspace_is_clean_) {
-    HEARTH_RETURN_IF_ERROR(ResetExpertXtWorkspace(plan, *workspace_, 0, stream));
+  if (!xt_sums_are_zero_) {
+    HEARTH_RETURN_IF_ERROR(ResetExpertXtWorkspace(plan, *xt_workspace_, 0, stream));
   }
-  workspace_is_clean_ = false;  // until it is known to have been launched
+  xt_sums_are_zero_ = false;  // until it is known to have been launched
   const XtRows& u = deps_.io.u_rotated;
   HEARTH_RETURN_IF_ERROR(LaunchExpertXt(desc, plan,
                                         {.item_count = part.item_count_word,
@@ -286,16 +340,17 @@ absl::Status CudaCard::LaunchXt(const Part& part) {
                                          .scale = u.scale,
                                          .sum = u.sum,
                                          .y = deps_.io.output,
-                                         .y_stride = desc.layout.hidden,
-                                         .workspace = workspace_->data()},
+                                         .y_stride = layout.hidden,
+                                         .workspace = xt_workspace_->data()},
                                         stream));
-  workspace_is_clean_ = true;
+  xt_sums_are_zero_ = true;
   return absl::OkStatus();
 }
 
 // After an error, too: what was enqueued before it is waited for all the same.
 absl::Status CudaCard::Finish() {
   const std::lock_guard lock(mutex_);
+  if (sink_ != nullptr && late_follows_) status_.Update(PostLate());
   if (has_begun_) status_.Update(end_->Record(deps_.io.stream));
   return status_;
 }
@@ -303,6 +358,10 @@ absl::Status CudaCard::Finish() {
 absl::StatusOr<CardTimes> CudaCard::Retire() {
   const std::lock_guard lock(mutex_);
   CardTimes times;
+  if (GpuListSink* const sink = std::exchange(sink_, nullptr); sink != nullptr) {
+    HEARTH_RETURN_IF_ERROR(sink->AwaitPassed(layer_));
+    return times;
+  }
   if (!std::exchange(has_begun_, false)) return times;
   absl::StatusOr<bool> passed = false;
   const bool in_time = AwaitFor(deps_.clock, options_.wait_ns, [&] {

@@ -1,5 +1,8 @@
-// A card that computes NVFP4 and XT experts out of its slots: every call enqueues copies of a list
-// and kernels on the backend's stream, so that what follows there finds the outputs.
+// A card that computes NVFP4 and XT experts out of its slots. Either every call enqueues copies of
+// a list and kernels on the backend's stream, so that what follows there finds the outputs; or, in
+// a window that is a graph, kernels were recorded beforehand and calls post the lists that they
+// wait for. What is streamed is then read over the link by the kernels that compute it: that takes
+// as long as copies and needs no word of the host.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +21,7 @@
 #include "gpu_kernels/device/gpu_info.h"
 #include "gpu_kernels/device/pinned_memory.h"
 #include "gpu_kernels/device/stream.h"
+#include "gpu_kernels/ops/exchange/window_exchange.h"
 #include "gpu_kernels/ops/gpu_expert_io.h"
 #include "pack/format/expert_layout.h"
 #include "runtime/base/clock.h"
@@ -35,7 +39,7 @@ struct CudaCardOptions {
   int64_t wait_ns = 10'000'000'000;  // for the card to pass a layer
 };
 
-class CudaCard final : public ExpertCard {
+class CudaCard final : public ExpertCard, public GpuExpertRecorder {
  public:
   struct Deps {                             // all outlive the card
     std::span<const ExpertLayout> layouts;  // of each layer's experts; copied
@@ -60,7 +64,10 @@ class CudaCard final : public ExpertCard {
   absl::Status Stream(std::span<const StreamedExpert> experts) override;
   void Arrive(const CardExpert& expert) override;
   absl::Status Finish() override;
+  // Of a recorded window no times are known.
   absl::StatusOr<CardTimes> Retire() override;
+
+  absl::Status RecordExperts(LayerId layer, uint32_t rows, const CardList& list) override;
 
  private:
   // Where a list lies in pinned memory and, at the same offset, on the card: numbers of items of
@@ -71,17 +78,21 @@ class CudaCard final : public ExpertCard {
   };
   // What one launch computes: items of a list on the card.
   struct Part {
-    const uint32_t* item_count_word = nullptr;  // on the card
+    const uint32_t* item_count_word = nullptr;  // on the card; null: item_count of them
     const ExpertFfnItem* items = nullptr;       // on the card
     const ExpertFfnEntry* entries = nullptr;    // on the card, of the whole list
-    uint32_t item_count = 0;
-    uint32_t entry_count = 0;
+    uint32_t item_count = 0;                    // at most
+    uint32_t entry_count = 0;                   // likewise
+    uint32_t rows_max = 0;                      // of an item
+  };
+  struct WorkspaceBytes {  // the largest of any layer
+    uint64_t nvfp4 = 0;
+    uint64_t xt = 0;
   };
   static uint64_t ListBytes(uint64_t parts, uint64_t items, uint64_t entries);
-  // The largest of any layer.
-  static absl::StatusOr<uint64_t> WorkspaceBytes(std::span<const ExpertLayout> layouts,
-                                                 const GpuLimits& gpu,
-                                                 const CudaCardOptions& options);
+  static absl::StatusOr<WorkspaceBytes> PlanWorkspaces(std::span<const ExpertLayout> layouts,
+                                                       const GpuLimits& gpu,
+                                                       const CudaCardOptions& options);
   static uint64_t BlobBytesMax(std::span<const ExpertLayout> layouts);
   static std::vector<ListPlace> PlaceLists(const CudaCardOptions& options, uint64_t* bytes);
 
@@ -91,9 +102,11 @@ class CudaCard final : public ExpertCard {
   void EndPart();
   // What is in items_ goes to the card, as list `list`; its parts are in parts_ then.
   absl::Status PutList(uint32_t list);
-  absl::Status Launch(const Part& part);
-  absl::Status LaunchNvfp4(const Part& part);
-  absl::Status LaunchXt(const Part& part);
+  absl::Status Launch(LayerId layer, const Part& part);
+  absl::Status LaunchNvfp4(const ExpertLayout& layout, const Part& part);
+  absl::Status LaunchXt(const ExpertLayout& layout, const Part& part);
+  absl::Status PostHits();  // of a recorded window
+  absl::Status PostLate();
   void Add(uint32_t index, const std::byte* blob);
 
   const Deps deps_;
@@ -108,7 +121,9 @@ class CudaCard final : public ExpertCard {
   std::vector<Part> parts_;
   std::optional<PinnedBuffer> pinned_lists_;
   std::optional<DeviceBuffer> card_lists_;
-  std::optional<DeviceBuffer> workspace_;
+  // Apart from each other: XT's kernels find their sums as they left them.
+  std::optional<DeviceBuffer> nvfp4_workspace_;
+  std::optional<DeviceBuffer> xt_workspace_;
   std::optional<UniqueEvent> begin_;
   std::optional<UniqueEvent> end_;
   std::optional<StreamRing> ring_;
@@ -116,11 +131,15 @@ class CudaCard final : public ExpertCard {
   // Of the layer at hand.
   LayerId layer_;
   const WindowPlan* plan_ = nullptr;
-  std::mutex mutex_;        // guards what follows
-  bool has_begun_ = false;  // something was enqueued
+  GpuListSink* sink_ = nullptr;  // where its lists go in a recorded window
+  bool is_recorded_ = false;     // some window has been
+  std::mutex mutex_;             // guards what follows
+  bool has_begun_ = false;       // something was enqueued
   uint32_t arrival_count_ = 0;
   uint32_t streamed_count_ = 0;
-  bool workspace_is_clean_ = false;  // as XT's kernels leave it
+  uint32_t late_left_ = 0;         // of a recorded window: experts that the late list still lacks
+  bool late_follows_ = false;      // and the card waits for that list
+  bool xt_sums_are_zero_ = false;  // as XT's kernels leave them
   absl::Status status_;
 };
 

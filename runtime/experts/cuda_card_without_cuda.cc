@@ -25,4 +25,8 @@ void CudaCard::Arrive(const CardExpert&) {}
 absl::Status CudaCard::Finish() { return WithoutCuda("experts on the GPU"); }
 absl::StatusOr<CardTimes> CudaCard::Retire() { return WithoutCuda("experts on the GPU"); }
 
+absl::Status CudaCard::RecordExperts(LayerId, uint32_t, const CardList&) {
+  return WithoutCuda("experts on the GPU");
+}
+
 }  // namespace hearth

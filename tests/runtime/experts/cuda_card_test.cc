@@ -24,19 +24,28 @@ TEST(CudaCard, NothingCanBeMadeWithoutAGpu) {
       << status;
 }
 
-TEST_F(CudaCardOnGpu, OutputsAreThePoolsForAllPlacements) {
+struct CardCase {
+  const char* name;
+  std::vector<ExpertFormat> formats;
+};
+
+class CudaCardPlacements : public CudaCardOnGpu, public testing::WithParamInterface<CardCase> {};
+
+TEST_P(CudaCardPlacements, OutputsAreThePools) {
   for (const double share : {0.0, 0.5, 1.0}) {
     for (const bool pins : {true, false}) {
-      for (const SlotBudget& budget :
-           {SlotBudget{.slot_count = 14}, SlotBudget{.share = 0.5}, SlotBudget{.share = 1}}) {
+      for (const SlotBudget& budget : {SlotBudget{.slot_count = 14}, SlotBudget{.share = 1}}) {
         SCOPED_TRACE(testing::Message() << share << " " << pins << " " << budget.share);
-        CudaRig rig(gpu(), {.budget = budget, .pcie_share = share, .pins = pins});
+        CudaRig rig(gpu(), {.model = {.formats = GetParam().formats},
+                            .budget = budget,
+                            .pcie_share = share,
+                            .pins = pins});
         const absl::Status made = rig.Make();
         ASSERT_TRUE(made.ok()) << made;
         for (uint32_t p = 0; p < 12; ++p) {
           const bool prompt = p % 6 == 0;
           const uint32_t rows = prompt ? 40 : p % 9 + 1;
-          for (uint32_t l = 0; l < 3; ++l) {
+          for (uint32_t l = 0; l < GetParam().formats.size(); ++l) {
             rig.RunChecked(LayerId(l), rows, p * 31 + l,
                            prompt ? TrafficKind::kPrompt : TrafficKind::kWindow);
             if (HasFatalFailure()) return;
@@ -51,6 +60,13 @@ TEST_F(CudaCardOnGpu, OutputsAreThePoolsForAllPlacements) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, CudaCardPlacements,
+    testing::Values(CardCase{"Nvfp4", {ExpertFormat::kNvfp4, ExpertFormat::kNvfp4}},
+                    CardCase{"Xt", {ExpertFormat::kXt, ExpertFormat::kXt}},
+                    CardCase{"Mixed", {ExpertFormat::kNvfp4, ExpertFormat::kXt}}),
+    [](const auto& test) { return test.param.name; });
 
 TEST_F(CudaCardOnGpu, FullSizeExpertsHaveThePoolsBits) {
   CudaRig rig(gpu(), {.model = {.hidden = 2560,

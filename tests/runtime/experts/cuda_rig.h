@@ -21,6 +21,7 @@
 #include "runtime/base/prng.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
+#include "runtime/experts/bounded_wait.h"
 #include "runtime/experts/cuda_card.h"
 #include "runtime/experts/cuda_slots.h"
 #include "runtime/experts/expert_tiers.h"
@@ -231,6 +232,8 @@ class CudaRig {
     std::ranges::fill(output_, -1.0f);
     const absl::Status status = tiers_->RunLayer(layer, routes, input, kind, output_, nullptr);
     ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(AwaitFor(clock_, 3'000'000'000, [&] { return stream_->HasEnded().value_or(true); }))
+        << "layer " << layer.value << " of " << rows << " rows: the card does not end";
     std::vector<float> got(expected.size());
     ASSERT_TRUE(CopyToHost(*y_, 0, std::as_writable_bytes(std::span(got)), stream_->view()).ok());
     ASSERT_TRUE(stream_->Synchronize().ok());
