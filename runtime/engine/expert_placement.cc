@@ -175,12 +175,15 @@ absl::Status ExpertPlacement::MakeCardSlots(const Deps& deps, const ExpertOption
   slots_ = std::move(opened.cache);
   device_ = std::move(opened.device);
   slot_notes_ = std::move(opened.notes);
-  HEARTH_ASSIGN_OR_RETURN(card_, CudaCard::Create({.layouts = layouts,
-                                                   .slots = *cuda_slots,
-                                                   .gpu = gpu,
-                                                   .io = deps.card->io,
-                                                   .clock = deps.clock},
-                                                  card));
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<CudaCard> cuda_card,
+                          CudaCard::Create({.layouts = layouts,
+                                            .slots = *cuda_slots,
+                                            .gpu = gpu,
+                                            .io = deps.card->io,
+                                            .clock = deps.clock},
+                                           card));
+  gpu_recorder_ = cuda_card.get();
+  card_ = std::move(cuda_card);
   return absl::OkStatus();
 }
 

@@ -69,6 +69,8 @@ class ExpertPlacement {
   const ExpertStore& store() const { return *store_; }
   const SlotCache* slots() const { return slots_.get(); }      // null: no VRAM
   const RegretGauge* regret() const { return regret_.get(); }  // null: no VRAM
+  // Records the card's kernels into windows that are graphs; null: no card computes experts.
+  GpuExpertRecorder* gpu_recorder() { return gpu_recorder_; }
   bool reads_on_demand() const { return reads_on_demand_; }
   // What a user should know: fallbacks taken, pools that pin, a host that plays the card.
   std::vector<std::string> Notes() const;
@@ -89,6 +91,7 @@ class ExpertPlacement {
   std::unique_ptr<SlotCache> slots_;
   std::unique_ptr<SlotDevice> device_;
   std::unique_ptr<ExpertCard> card_;
+  GpuExpertRecorder* gpu_recorder_ = nullptr;  // the card
   std::vector<std::string> slot_notes_;
   std::unique_ptr<ExpertPool> pool_;
   std::unique_ptr<RegretGauge> regret_;

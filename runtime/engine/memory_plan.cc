@@ -55,6 +55,7 @@ CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, const GpuInfo& gpu,
   options.arithmetic = arithmetic;
   options.limits = limits;
   options.kv_format = kv_format;
+  options.recorded_windows = true;
   for (uint32_t l = 0; l < experts.layer_count(); ++l) {
     options.rotated_rows |= experts.layout(LayerId(l)).format == ExpertFormat::kXt;
   }

@@ -90,6 +90,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
                                                  .memory = options.memory,
                                                  .card = card ? &*card : nullptr},
                                                 options.experts, options.limits, progress));
+  r->backend_->set_gpu_experts(r->experts_->gpu_recorder());
   return r;
 }
 
