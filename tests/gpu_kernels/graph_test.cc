@@ -62,7 +62,7 @@ class GraphOnGpu : public OnGpu {
     std::vector<uint32_t> words(kCount, 0x01010101u);
     for (uint32_t link = 0; link < links; ++link) {
       uint32_t sum = 0;
-      for (uint32_t i = 0; i < kCount; i += kChainThreads) sum += words[i];
+      for (uint32_t i = 0; i < kChainTerms; ++i) sum += words[i * (kCount / kChainTerms)];
       std::vector<uint32_t> next(kCount);
       for (uint32_t i = 0; i < kCount; ++i) next[i] = 3 * words[kCount - 1 - i] + sum;
       words = std::move(next);

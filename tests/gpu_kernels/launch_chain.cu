@@ -10,7 +10,7 @@ __global__ void ChainKernel(const uint32_t* from, uint32_t* to, uint32_t count) 
   AwaitLaunchBefore();
   AllowLaunchAfter();
   uint32_t sum = 0;
-  for (uint32_t i = 0; i < count; i += kChainThreads) sum += from[i];
+  for (uint32_t i = 0; i < kChainTerms; ++i) sum += from[i * (count / kChainTerms)];
   const uint32_t at = blockIdx.x * kChainThreads + threadIdx.x;
   to[at] = 3 * from[count - 1 - at] + sum;
 }

@@ -1,4 +1,4 @@
-// A chain of small kernels of which each reads all that the one before it wrote.
+// A chain of small kernels of which every block reads what several of the one before it wrote.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,11 @@ namespace hearth {
 
 inline constexpr uint32_t kChainThreads = 256;
 
-// to[i] = 3 * from[count - 1 - i] + sum of the words of from at multiples of count / blocks; for
-// i below `count`, a multiple of kChainThreads. An overlapping launch if `overlaps`.
+inline constexpr uint32_t kChainTerms = 4;
+
+// to[i] = 3 * from[count - 1 - i] + sum of the kChainTerms words of from at multiples of
+// count / kChainTerms; for i below `count`, a multiple of kChainThreads. An overlapping launch if
+// `overlaps`.
 absl::Status LaunchChainLink(const uint32_t* from, uint32_t* to, uint32_t count, bool overlaps,
                              CudaStreamView stream);
 

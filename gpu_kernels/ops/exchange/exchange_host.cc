@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -76,6 +77,7 @@ ExchangeHost::ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> me
       clock_(clock),
       sequence_(sequence),
       experts_(layout.entries_max()),
+      weights_(layout.entries_max()),
       ahead_(layout.entries_max()) {
   next_table_.resize(layout.table_count());
   changed_.resize(layout.table_count());
@@ -171,9 +173,16 @@ absl::StatusOr<std::span<const uint32_t>> ExchangeHost::AwaitRoutes(LayerId laye
   const size_t count = size_t{rows} * layout_.shape.ranks;
   HEARTH_RETURN_IF_ERROR(
       AwaitLayer(layer, layout_.routes_offset_bytes, count, "the routes", deadline_ns));
-  const std::span<uint64_t> words =
-      Words(layout_.LayerOffsetBytes(layer.value) + layout_.routes_offset_bytes, count);
-  for (size_t i = 0; i < count; ++i) experts_[i] = PayloadOf(Load(words[i]));
+  HEARTH_RETURN_IF_ERROR(
+      AwaitLayer(layer, layout_.weights_offset_bytes, count, "the routes", deadline_ns));
+  const uint64_t at = layout_.LayerOffsetBytes(layer.value);
+  const std::span<uint64_t> experts = Words(at + layout_.routes_offset_bytes, count);
+  const std::span<uint64_t> weights = Words(at + layout_.weights_offset_bytes, count);
+  for (size_t i = 0; i < count; ++i) {
+    experts_[i] = PayloadOf(Load(experts[i]));
+    weights_[i] = std::bit_cast<float>(PayloadOf(Load(weights[i])));
+  }
+  route_count_ = count;
   return std::span<const uint32_t>(experts_).first(count);
 }
 
@@ -206,7 +215,7 @@ absl::StatusOr<PublishedRows> ExchangeHost::AwaitRows(LayerId layer, uint32_t ro
   const std::byte* set = memory_.data() + layout_.SetOffsetBytes(layer.value);
   const uint32_t hidden = layout_.shape.hidden;
   PublishedRows published;
-  published.weight = reinterpret_cast<const float*>(set + layout_.weight_offset_bytes);
+  published.weight = weights_.data();
   if (layout_.shape.forms.quantized) {
     published.quantized = {
         .q = reinterpret_cast<const int8_t*>(set + layout_.q_offset_bytes),

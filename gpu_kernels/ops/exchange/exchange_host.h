@@ -36,7 +36,8 @@
 namespace hearth {
 
 // What the CPU's experts read of a layer, in the exchange's memory; forms that are not published
-// are null. Valid until the routes of the layer after the next arrive.
+// are null. Stays in place while the card waits for something of the layer: until outputs are
+// posted. (A card that needs nothing of a layer runs ahead.) Weights: until the next AwaitRoutes.
 struct PublishedRows {
   QuantizedRows quantized;        // (rows, hidden)
   XtRows rotated;                 // (rows, hidden)
@@ -80,6 +81,8 @@ class ExchangeHost {
   // of its own has failed. Names the layer and what was awaited.
   absl::StatusOr<std::span<const uint32_t>> AwaitRoutes(LayerId layer, uint32_t rows,
                                                         int64_t deadline_ns);
+  // With what weights: (rows, ranks), of the last AwaitRoutes.
+  std::span<const float> weights() const { return std::span(weights_).first(route_count_); }
   // The rows that those experts read; after AwaitRoutes of the same layer.
   absl::StatusOr<PublishedRows> AwaitRows(LayerId layer, uint32_t rows, int64_t deadline_ns);
 
@@ -126,6 +129,8 @@ class ExchangeHost {
   Clock& clock_;
   uint32_t sequence_;
   std::vector<uint32_t> experts_;
+  std::vector<float> weights_;
+  size_t route_count_ = 0;
   std::vector<uint32_t> ahead_;
   // The card's table in the next window, and what changes: the first kTableChangesMax of it.
   std::vector<uint64_t> next_table_;

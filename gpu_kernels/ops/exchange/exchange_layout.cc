@@ -51,6 +51,7 @@ void LayOutLayer(ExchangeLayout& l) {
   l.list_words = static_cast<uint32_t>(1 + 3 * entries);
   Sections sections;
   l.routes_offset_bytes = sections.Take(entries * 8);
+  l.weights_offset_bytes = sections.Take(entries * 8);
   l.ahead_offset_bytes = sections.Take(entries * 8);
   l.arrived_offset_bytes = sections.Take(kPublishBlocks * 8);
   l.hits_offset_bytes = sections.Take(uint64_t{l.list_words} * 8);
@@ -64,7 +65,6 @@ void LayOutSet(ExchangeLayout& l) {
   const uint64_t rows = s.rows_max;
   const uint64_t blocks = ActivationBlocks(s.hidden);
   Sections sections;
-  l.weight_offset_bytes = sections.Take(rows * s.ranks * 4);
   l.q_offset_bytes = sections.Take(s.forms.quantized ? rows * blocks * 32 : 0);
   l.scale_offset_bytes = sections.Take(s.forms.quantized ? rows * blocks * 4 : 0);
   l.sum16_offset_bytes = sections.Take(s.forms.quantized ? rows * blocks * 8 : 0);

@@ -14,9 +14,9 @@
 // waits for nothing. The host changes the table between windows only, so that both know it.
 //
 // One layer, in order of time; arrows show who writes:
-//   card -> host  routes   a word for each (row, rank): the expert
-//   card -> host  rows     u quantised, rotated and in fp32, route weights; then a word for each
-//                          block of threads that copied a share of it
+//   card -> host  routes   two words for each (row, rank): the expert, the bits of its weight
+//   card -> host  rows     u quantised, rotated and in fp32; then a word for each block of
+//                          threads that copied a share of it
 //   host -> card  hits     a list of items (experts in VRAM) and entries (their rows); not if the
 //                          card finds them itself
 //   host -> card  late     a second list, of experts whose upload has ended; only if hits said so,
@@ -26,8 +26,8 @@
 //   card -> host  ahead    a word for each (row, rank): an expert that the next layer may choose; a
 //                          hint that nobody waits for
 // And once, when all of the window's work is done: a word from the card.
-// Rows and outputs lie in two sets, by the layer's parity: a layer's routes come after the layer
-// before it was combined, so two layers never need one set at the same time.
+// Rows and outputs lie in two sets, by the layer's parity. They are in use while the card waits for
+// the host within a layer, and the next layer's routes come after that.
 #pragma once
 
 #include <cstddef>
@@ -98,6 +98,7 @@ struct ExchangeLayout {
   uint64_t layers_offset_bytes = 0;
   uint64_t layer_stride_bytes = 0;
   uint64_t routes_offset_bytes = 0;   // within the layer: (rows_max * ranks) words
+  uint64_t weights_offset_bytes = 0;  // as many
   uint64_t ahead_offset_bytes = 0;    // as many
   uint64_t arrived_offset_bytes = 0;  // (kPublishBlocks) words
   uint64_t hits_offset_bytes = 0;     // (list_words) words
@@ -107,8 +108,7 @@ struct ExchangeLayout {
   // For each of the two sets, at sets + parity * set_stride:
   uint64_t sets_offset_bytes = 0;
   uint64_t set_stride_bytes = 0;
-  uint64_t weight_offset_bytes = 0;  // within the set: (rows_max, ranks) fp32
-  uint64_t q_offset_bytes = 0;       // QuantizedRows of rows_max rows
+  uint64_t q_offset_bytes = 0;  // within the set: QuantizedRows of rows_max rows
   uint64_t scale_offset_bytes = 0;
   uint64_t sum16_offset_bytes = 0;
   uint64_t rotated_q_offset_bytes = 0;  // XtRows

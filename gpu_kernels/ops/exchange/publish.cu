@@ -32,19 +32,29 @@ __device__ void CopyShare(const PublishPart& part, uint32_t thread, uint32_t thr
   }
 }
 
+struct RouteWords {
+  const uint32_t* expert;  // card, (count)
+  const float* weight;
+  uint64_t* expert_words;  // host, (count)
+  uint64_t* weight_words;
+  uint32_t count;
+};
+
 // Threads: at least one for each entry.
-__device__ void PublishRoutes(const LayerWords& words, const uint32_t* expert, uint32_t entry_count,
-                              uint64_t* routes, const HitSearch& search) {
+__device__ void PublishRoutes(const LayerWords& words, const RouteWords& routes,
+                              const HitSearch& search) {
   const uint32_t sequence = words.state->sequence;
   uint32_t id = 0;
-  if (threadIdx.x < entry_count) {
-    id = expert[threadIdx.x];
-    StoreRelaxed(routes + threadIdx.x, TaggedWord(sequence, id));
+  if (threadIdx.x < routes.count) {
+    id = routes.expert[threadIdx.x];
+    const float weight = routes.weight[threadIdx.x];
+    StoreRelaxed(routes.expert_words + threadIdx.x, TaggedWord(sequence, id));
+    StoreRelaxed(routes.weight_words + threadIdx.x, TaggedWord(sequence, __float_as_uint(weight)));
   }
   if (threadIdx.x == 0) Stamp(words, sequence, ExchangeStamp::kPublishBegin);
   if (search.table == nullptr) return;
   __shared__ HitScratch scratch;
-  FindHits(search, id, entry_count, &scratch, words.state);
+  FindHits(search, id, routes.count, &scratch, words.state);
   if (threadIdx.x == 0) {
     Stamp(words, sequence, ExchangeStamp::kHitsBegin);
     Stamp(words, sequence, ExchangeStamp::kHitsEnd);
@@ -73,12 +83,12 @@ __global__ void PublishAheadKernel(const CardState* state, const uint32_t* exper
 // The last block publishes the routes if there is one more than kPublishBlocks, or only one; the
 // others each a share of the rows.
 __global__ void __launch_bounds__(kExchangeEntriesMax)
-    PublishKernel(LayerWords words, const uint32_t* expert, uint32_t entry_count, uint64_t* routes,
-                  HitSearch search, uint64_t* arrived, const __grid_constant__ PublishParts parts) {
+    PublishKernel(LayerWords words, RouteWords routes, HitSearch search, uint64_t* arrived,
+                  const __grid_constant__ PublishParts parts) {
   AwaitLaunchBefore();
   AllowLaunchAfter();
   if (blockIdx.x == gridDim.x - 1 && gridDim.x != kPublishBlocks) {
-    PublishRoutes(words, expert, entry_count, routes, search);
+    PublishRoutes(words, routes, search);
   } else {
     PublishRows(words, blockIdx.x, arrived, parts);
   }
@@ -107,7 +117,6 @@ PublishParts PartsOf(const WindowExchange& exchange, LayerId layer, const Publis
     add(args.u_rotated.sum, l.rotated_sum_offset_bytes, 4);
   }
   if (l.shape.forms.fp32) add(args.x, l.x_offset_bytes, hidden * 4);
-  add(args.weight, l.weight_offset_bytes, l.shape.ranks * 4);
   return parts;
 }
 
@@ -135,47 +144,58 @@ HitSearch SearchOf(const WindowExchange& exchange, LayerId layer) {
                      .on_card_count = 0}};
 }
 
-// Routes unless `expert` is null, rows unless `args` is.
-absl::Status Launch(const WindowExchange& exchange, LayerId layer, const uint32_t* expert,
-                    uint32_t rows, const PublishArgs* args, CudaStreamView stream) {
-  HEARTH_RETURN_IF_ERROR(CheckCall(exchange, layer, rows, "publication"));
-  if (expert == nullptr && args == nullptr) {
+struct Published {
+  bool routes = false;
+  bool rows = false;
+};
+absl::Status Launch(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,
+                    Published published, CudaStreamView stream) {
+  HEARTH_RETURN_IF_ERROR(CheckCall(exchange, layer, args.rows, "publication"));
+  if (published.routes && (args.expert == nullptr || args.weight == nullptr)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("layer ", layer.value, ": no routes to publish"));
+        absl::StrCat("layer ", layer.value, ": routes to publish are missing"));
   }
   PublishParts parts{};
-  if (args != nullptr) {
-    parts = PartsOf(exchange, layer, *args);
+  if (published.rows) {
+    parts = PartsOf(exchange, layer, args);
     HEARTH_RETURN_IF_ERROR(CheckParts(parts, layer));
   }
   const ExchangeLayout& l = exchange.layout();
-  const uint32_t entries = rows * l.shape.ranks;
+  const uint32_t entries = args.rows * l.shape.ranks;
   const uint32_t entry_threads = (entries + 31) / 32 * 32;
-  const uint32_t blocks = (args != nullptr ? kPublishBlocks : 0) + (expert != nullptr ? 1 : 0);
+  const uint32_t blocks = (published.rows ? kPublishBlocks : 0) + (published.routes ? 1 : 0);
   const uint32_t threads =
-      args != nullptr ? std::max(kPublishThreads, entry_threads) : entry_threads;
+      published.rows ? std::max(kPublishThreads, entry_threads) : entry_threads;
+  const RouteWords routes = {.expert = args.expert,
+                             .weight = args.weight,
+                             .expert_words = LayerWordsAt(exchange, layer, l.routes_offset_bytes),
+                             .weight_words = LayerWordsAt(exchange, layer, l.weights_offset_bytes),
+                             .count = entries};
   return LaunchOverlapping("publication", PublishKernel, {.blocks = blocks, .threads = threads},
-                           stream, WordsOf(exchange, layer), expert, entries,
-                           LayerWordsAt(exchange, layer, l.routes_offset_bytes),
-                           SearchOf(exchange, layer),
+                           stream, WordsOf(exchange, layer), routes, SearchOf(exchange, layer),
                            LayerWordsAt(exchange, layer, l.arrived_offset_bytes), parts);
 }
 
 }  // namespace
 
 absl::Status LaunchPublishRoutes(const WindowExchange& exchange, LayerId layer,
-                                 const uint32_t* expert, uint32_t rows, CudaStreamView stream) {
-  return Launch(exchange, layer, expert, rows, nullptr, stream);
+                                 const uint32_t* expert, const float* weight, uint32_t rows,
+                                 CudaStreamView stream) {
+  PublishArgs args;
+  args.expert = expert;
+  args.weight = weight;
+  args.rows = rows;
+  return Launch(exchange, layer, args, {.routes = true}, stream);
 }
 
 absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
                                const PublishArgs& args, CudaStreamView stream) {
-  return Launch(exchange, layer, nullptr, args.rows, &args, stream);
+  return Launch(exchange, layer, args, {.rows = true}, stream);
 }
 
 absl::Status LaunchPublish(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,
                            CudaStreamView stream) {
-  return Launch(exchange, layer, args.expert, args.rows, &args, stream);
+  return Launch(exchange, layer, args, {.routes = true, .rows = true}, stream);
 }
 
 absl::Status LaunchPublishAhead(const WindowExchange& exchange, LayerId layer,

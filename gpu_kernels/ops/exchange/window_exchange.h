@@ -98,11 +98,12 @@ struct PublishArgs {
 // what changes in the table.
 absl::Status LaunchBeginWindow(const WindowExchange& exchange, CudaStreamView stream);
 
-// Routes to the host, `expert` (rows, ranks). With expert_count != 0 also finds the hits: hits() is
-// complete then, an item for each resident expert and kExpertRowsMax of its rows, and every other
-// entry is awaited from the host.
+// Routes to the host, `expert` and `weight` (rows, ranks). With expert_count != 0 also finds the
+// hits: hits() is complete then, an item for each resident expert and kExpertRowsMax of its rows,
+// and every other entry is awaited from the host.
 absl::Status LaunchPublishRoutes(const WindowExchange& exchange, LayerId layer,
-                                 const uint32_t* expert, uint32_t rows, CudaStreamView stream);
+                                 const uint32_t* expert, const float* weight, uint32_t rows,
+                                 CudaStreamView stream);
 // Rows to the host. Ends when they have arrived, which takes several microseconds while uploads
 // keep the link busy: best on a stream of its own, beside the experts, that is joined before the
 // next wait of the layer. (Before it, because nothing promises that a graph's branches run at the

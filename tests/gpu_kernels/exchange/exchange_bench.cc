@@ -215,10 +215,12 @@ absl::Status ListMode(const GpuInfo& gpu, Clock& clock, uint32_t rows) {
     return LaunchPublish(x, layer, bench->Args(rows), on);
   };
   const Bench::Layer routes = [&](LayerId layer, CudaStreamView on) {
-    return LaunchPublishRoutes(x, layer, bench->Args(rows).expert, rows, on);
+    return LaunchPublishRoutes(x, layer, bench->Args(rows).expert, bench->Args(rows).weight, rows,
+                               on);
   };
   const Bench::Layer round = [&](LayerId layer, CudaStreamView on) -> absl::Status {
-    HEARTH_RETURN_IF_ERROR(LaunchPublishRoutes(x, layer, bench->Args(rows).expert, rows, on));
+    HEARTH_RETURN_IF_ERROR(LaunchPublishRoutes(x, layer, bench->Args(rows).expert,
+                                               bench->Args(rows).weight, rows, on));
     return LaunchTakeHits(x, layer, rows, on);
   };
   const Bench::Host answer = [&](ExchangeHost& host, LayerId layer) -> absl::Status {
@@ -255,7 +257,8 @@ absl::Status TableMode(const GpuInfo& gpu, Clock& clock, uint32_t rows, bool res
     }
   }
   const Bench::Layer find = [&](LayerId layer, CudaStreamView on) {
-    return LaunchPublishRoutes(x, layer, bench->Args(rows).expert, rows, on);
+    return LaunchPublishRoutes(x, layer, bench->Args(rows).expert, bench->Args(rows).weight, rows,
+                               on);
   };
   const Bench::Layer all = [&](LayerId layer, CudaStreamView on) -> absl::Status {
     HEARTH_RETURN_IF_ERROR(LaunchPublish(x, layer, bench->Args(rows), on));

@@ -63,6 +63,8 @@ class CardTwin {
     const uint64_t at = layout_.LayerOffsetBytes(layer) + layout_.routes_offset_bytes;
     for (uint32_t i = 0; i < rows * layout_.shape.ranks; ++i) {
       Store(at + i * 8, PlayExpert(digest_, i));
+      Store(at - layout_.routes_offset_bytes + layout_.weights_offset_bytes + i * 8,
+            PlayWord(digest_, PlayPart::kWeight, i));
     }
   }
 
@@ -76,7 +78,6 @@ class CardTwin {
   void PublishRows(uint32_t layer, uint32_t rows) {
     const ExchangeShape& shape = layout_.shape;
     const uint32_t blocks = shape.hidden / 32;
-    Fill(layer, layout_.weight_offset_bytes, PlayPart::kWeight, rows * shape.ranks);
     Fill(layer, layout_.q_offset_bytes, PlayPart::kQ, rows * shape.hidden / 4);
     Fill(layer, layout_.scale_offset_bytes, PlayPart::kScale, rows * blocks);
     Fill(layer, layout_.sum16_offset_bytes, PlayPart::kSum16, rows * blocks * 2);

@@ -51,6 +51,7 @@ TEST(ExchangeLayout, SectionsAreDisjoint) {
       const uint64_t entries = l->entries_max();
       const uint64_t blocks = ActivationBlocks(hidden);
       ExpectDisjoint({{l->routes_offset_bytes, entries * 8},
+                      {l->weights_offset_bytes, entries * 8},
                       {l->ahead_offset_bytes, entries * 8},
                       {l->arrived_offset_bytes, kPublishBlocks * 8},
                       {l->hits_offset_bytes, (1 + 3 * entries) * 8},
@@ -58,8 +59,7 @@ TEST(ExchangeLayout, SectionsAreDisjoint) {
                       {l->outputs_offset_bytes, 8}},
                      l->layer_stride_bytes);
       const uint64_t rotated = shape.forms.rotated ? 1 : 0;
-      ExpectDisjoint({{l->weight_offset_bytes, entries * 4},
-                      {l->q_offset_bytes, rows * blocks * 32},
+      ExpectDisjoint({{l->q_offset_bytes, rows * blocks * 32},
                       {l->scale_offset_bytes, rows * blocks * 4},
                       {l->sum16_offset_bytes, rows * blocks * 8},
                       {l->rotated_q_offset_bytes, rotated * rows * hidden},

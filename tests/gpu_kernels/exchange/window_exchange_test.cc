@@ -123,7 +123,8 @@ class WindowExchangeOnGpu : public OnGpu {
     HEARTH_RETURN_IF_ERROR(routed_->HoldBack(beside_->view()));
     HEARTH_RETURN_IF_ERROR(LaunchPublishRows(*exchange_, layer, buffers.args, beside_->view()));
     HEARTH_RETURN_IF_ERROR(published_rows_->Record(beside_->view()));
-    HEARTH_RETURN_IF_ERROR(LaunchPublishRoutes(*exchange_, layer, buffers.args.expert, rows, on));
+    HEARTH_RETURN_IF_ERROR(
+        LaunchPublishRoutes(*exchange_, layer, buffers.args.expert, buffers.args.weight, rows, on));
     HEARTH_RETURN_IF_ERROR(published_rows_->HoldBack(on));
     return LaunchTakeLate(*exchange_, layer, rows, on);
   }
@@ -304,8 +305,8 @@ TEST_F(WindowExchangeOnGpu, RefusesLayersAndRowsThatItDoesNotHave) {
   EXPECT_EQ(layer.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(layer.message().find("layer 2"), std::string::npos) << layer;
   EXPECT_FALSE(LaunchTakeLate(*exchange_, LayerId(0), 10, on).ok());
-  EXPECT_FALSE(LaunchPublishRoutes(*exchange_, LayerId(0), nullptr, 4, on).ok());
   PublishArgs args = published_->play().args;
+  EXPECT_FALSE(LaunchPublishRoutes(*exchange_, LayerId(0), nullptr, args.weight, 4, on).ok());
   args.x = nullptr;
   EXPECT_NE(LaunchPublish(*exchange_, LayerId(0), args, on).message().find("missing"),
             std::string::npos);
