@@ -365,7 +365,9 @@ class QsaPass {
                    .out = out_->Read(),
                    .scale = scale_->Read(),
                    .q = q_->Read(),
-                   .sum16 = sum16_->Read()};
+                   .sum16 = sum16_->Read(),
+                   .scores = {},
+                   .chosen = {}};
     const std::vector<std::byte> workspace = workspace_->Read();
     r.scores.resize(size_t{std::min(rows_, plan_.score_rows)} * plan_.score_stride);
     std::memcpy(r.scores.data(), workspace.data(), r.scores.size() * sizeof(float));
