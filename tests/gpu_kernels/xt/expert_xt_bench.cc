@@ -1,5 +1,6 @@
 // Speed of XT experts on the GPU: distinct Flash-Next experts in one call, 1 to 8 rows each, as
-// weights per second, as a share of the card's integer rate and beside its read rate. Blobs lie in
+// weights per second, as the integer operations that the card could have done for each weight, and
+// beside its read rate. Blobs lie in
 // memory several times over, so that no call meets the bytes of the one before in a cache. Each
 // case checks one answer against the CPU first.
 #include <benchmark/benchmark.h>
@@ -15,6 +16,10 @@ namespace {
 
 constexpr uint32_t kDistinctBlobs = 2;
 constexpr uint32_t kCallsPerMeasurement = 12;
+// Integer operations that a multiprocessor of sm_80 to sm_120 does in a cycle, and an H200's clock
+// under load; what a weight needs of them: gpu_kernels/ops/xt/BENCHMARKS.md.
+constexpr double kIntegerLanes = 64;
+constexpr double kClockHz = 1.98e9;
 constexpr uint64_t kBlobBytesWanted = 600'000'000;  // several times the second cache
 
 ExpertXtCase BenchCase(XtBits bits, uint32_t items, uint32_t rows) {
@@ -82,6 +87,8 @@ absl::Status BenchExperts(benchmark::State& state, XtBits bits) {
   const double weights = 3.0 * 2560 * 640 * items;
   const double calls_per_sec = static_cast<double>(state.iterations()) / total_sec;
   state.counters["weights/s"] = weights * calls_per_sec;
+  state.counters["integer_slots/weight"] =
+      gpu.limits.multiprocessor_count * kIntegerLanes * kClockHz / (weights * calls_per_sec);
   state.counters["share_of_read_rate"] =
       static_cast<double>(items * c.layout.blob_bytes()) * calls_per_sec / read_rate;
   return absl::OkStatus();
