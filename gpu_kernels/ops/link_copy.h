@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <span>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "gpu_kernels/device/stream.h"
 
@@ -25,6 +28,12 @@ struct LinkRates {
   double copy_engine = 0;
   double kernel = 0;
 };
+
+// Bytes per second of the copy engine over pieces of `piece_bytes` that follow each other in
+// `pinned`, a few at a time. Takes a context and a piece of the card's memory; waits, some
+// milliseconds. InvalidArgument for less than two pieces, Unimplemented in a build without CUDA.
+absl::StatusOr<double> MeasureUploadRate(GpuId gpu, std::span<const std::byte> pinned,
+                                         uint64_t piece_bytes);
 
 // The faster, but the copy engine unless a kernel is faster by a twentieth: it takes no
 // multiprocessor.

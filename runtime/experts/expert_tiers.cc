@@ -21,7 +21,7 @@ bool ArrivesLate(Service service) { return service == Service::kPcie || service 
 }  // namespace
 
 ExpertTiers::ExpertTiers(const Deps& deps, const ExpertTiersOptions& options)
-    : deps_(deps), options_(options), ledger_(deps.store.layer_count()) {
+    : deps_(deps), options_(options), ledger_(deps.store.layer_count()), costs_(options.costs) {
   HEARTH_CHECK((deps.slots == nullptr) == (deps.device == nullptr));
   HEARTH_CHECK((deps.card != nullptr) == (deps.device != nullptr && deps.device->computes()));
   pcie_bytes_left_ = options.pcie_window_bytes_max;
@@ -172,21 +172,24 @@ void ExpertTiers::Choose(LayerId layer, TrafficKind kind) {
     }
   }
   ChooseServices(residency_, {.heat = heat_, .wanted = wanted_}, limits, costs_, plan_);
+  uint32_t slots_left = options_.promotions_max;
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
     PlannedExpert& planned = plan_.experts[i];
     if (planned.service != Service::kPcie) continue;
-    if (!PlaceUpload({layer, planned.expert}, i)) {
+    if (!PlaceUpload({layer, planned.expert}, i, slots_left > 0)) {
       planned.service = Service::kCpu;
-    } else if (!is_prompt || items_[i].upload.valid()) {
-      pcie_bytes_left_ -= std::min(pcie_bytes_left_, limits.blob_bytes);
+      continue;
     }
+    const bool takes_slot = items_[i].upload.valid();
+    slots_left -= takes_slot ? 1 : 0;
+    if (takes_slot || !is_prompt) pcie_bytes_left_ -= std::min(pcie_bytes_left_, limits.blob_bytes);
   }
 }
 
 // What will stay gets a slot, and what a card does not stream; false: there is none.
-bool ExpertTiers::PlaceUpload(ExpertKey key, size_t i) {
+bool ExpertTiers::PlaceUpload(ExpertKey key, size_t i, bool may_take_slot) {
   const bool streams = way_ == Way::kCard && deps_.card->Streams(items_[i].ram.bytes());
-  if (streams && wanted_[i] == 0) return true;
+  if (!may_take_slot || (streams && wanted_[i] == 0)) return streams;
   const absl::StatusOr<SlotRef> slot = deps_.slots->BeginFill(key);
   if (slot.ok()) items_[i].upload = *slot;
   return slot.ok() || streams;

@@ -49,6 +49,9 @@ struct ExpertTiersOptions {
   double pcie_share = -1;  // of a layer's RAM misses, 0 to 1; negative: what costs least
   uint64_t pcie_window_bytes_max = UINT64_MAX;  // uploads of one window
   uint32_t promotions_max = 8;                  // on their way in the background
+  // What is known beforehand; measured on the way otherwise. Of windows that are recorded nothing
+  // is measured of a card: there an automatic share needs pcie_expert_ns.
+  ServiceCosts costs = {};
   // The device answers every upload sooner than this, or it is lost and so is every later pass.
   int64_t upload_wait_ns = 60'000'000'000;
 };
@@ -107,7 +110,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   void FindExperts(LayerId layer);
   void ProposeSwaps(TrafficKind kind);
   void Choose(LayerId layer, TrafficKind kind);
-  bool PlaceUpload(ExpertKey key, size_t i);
+  bool PlaceUpload(ExpertKey key, size_t i, bool may_take_slot);
   void StartArrivals(LayerId layer);
   absl::StatusOr<const std::byte*> AwaitDecodable(LayerId layer, size_t i);
   void PlaceWeights(LayerId layer);

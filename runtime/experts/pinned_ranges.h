@@ -43,6 +43,10 @@ class PinnedRanges {
   // Where a card reads `bytes` itself; null unless all of them lie in one piece.
   const std::byte* CardAddress(std::span<const std::byte> bytes) const;
   uint64_t bytes() const { return pinned_bytes_; }
+  // Some memory that is pinned in one piece; empty when none is.
+  std::span<const std::byte> first_piece() const {
+    return pieces_.empty() ? std::span<const std::byte>() : pieces_.front().range;
+  }
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:

@@ -14,6 +14,7 @@
 #include "gpu_kernels/device/device_buffer.h"
 #include "gpu_kernels/device/gpu_memory.h"
 #include "gpu_kernels/device/pinned_memory.h"
+#include "gpu_kernels/ops/link_copy.h"
 #include "runtime/base/file.h"
 #include "tests/gpu_kernels/gpu_fixture.h"
 
@@ -132,6 +133,23 @@ TEST_F(DeviceMemoryOnGpu, WhatIsAllocatedIsNotFreeAndIsThere) {
   auto small = DeviceBuffer::Create(gpu().id, 100);
   ASSERT_TRUE(small.ok());
   EXPECT_TRUE(CheckDeviceMemory(*small, stream().view()).ok());
+}
+
+TEST_F(DeviceMemoryOnGpu, UploadsAreMeasuredInPieces) {
+  auto pinned = PinnedBuffer::Create(gpu().id, 32 << 20);
+  ASSERT_TRUE(pinned.ok());
+  const auto rate = MeasureUploadRate(gpu().id, pinned->data(), 2'764'816);
+  ASSERT_TRUE(rate.ok()) << rate.status();
+  EXPECT_GT(*rate, 1e9);
+  EXPECT_EQ(MeasureUploadRate(gpu().id, pinned->data(), 20 << 20).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(LinkRates, TheCopyEngineUnlessAKernelIsClearlyFaster) {
+  EXPECT_EQ(ChooseUploadWay({.copy_engine = 52e9, .kernel = 48e9}), UploadWay::kCopyEngine);
+  EXPECT_EQ(ChooseUploadWay({.copy_engine = 50e9, .kernel = 51e9}), UploadWay::kCopyEngine);
+  EXPECT_EQ(ChooseUploadWay({.copy_engine = 20e9, .kernel = 24e9}), UploadWay::kKernel);
+  EXPECT_EQ(ChooseUploadWay({}), UploadWay::kCopyEngine);
 }
 
 TEST_F(DeviceMemoryOnGpu, EventsAndStreamsTellWhetherTheyHaveEnded) {

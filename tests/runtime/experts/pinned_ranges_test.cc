@@ -66,6 +66,8 @@ TEST_F(PinnedRangesTest, PinsWholePagesInPieces) {
     EXPECT_FALSE(pins_.all_writable);
     ASSERT_EQ(progress.size(), 4u);
     EXPECT_EQ(progress.back(), std::make_pair(10 * kPage, 10 * kPage));
+    EXPECT_EQ(ranges.first_piece().size() % kPage, 0u);
+    EXPECT_EQ(ranges.PinnedBytes(ranges.first_piece()), ranges.first_piece().size());
     // What one copy reads ends with its piece.
     EXPECT_EQ(ranges.PinnedBytes(First()), 4 * kPage);
     EXPECT_EQ(ranges.PinnedBytes(First().first(100)), 100u);
@@ -114,6 +116,7 @@ TEST_F(PinnedRangesTest, KeepsMappedWhatItPins) {
 
 TEST_F(PinnedRangesTest, NothingIsPinnedOfNothing) {
   EXPECT_EQ(PinnedRanges().PinnedBytes(First()), 0u);
+  EXPECT_TRUE(PinnedRanges().first_piece().empty());
   EXPECT_EQ(PinnedRanges::Create({}, kPage, pins_.Fn(), nullptr).bytes(), 0u);
 }
 
