@@ -148,14 +148,9 @@ __device__ inline void RunWindow(const GdnBlock& block, const StagedRows& staged
   AwaitHead();
 }
 
-// Block (slices of heads, segment, layer).
-template <uint32_t kKeyRows, bool kUpdateOnly>
-__global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelArgs args) {
-  extern __shared__ float4 shared[];
-  constexpr uint32_t kKeyDim = kKeyRows * 16;
-  // Up to AwaitLaunchBefore: nothing that the launch before this one may write, which is either
-  // that of the projections or works on other memory.
-  if (kUpdateOnly) AwaitLaunchBefore();
+// What this block of threads is to do; without a delta_state, nothing.
+template <bool kUpdateOnly>
+__device__ inline GdnBlock BlockOf(const KernelArgs& args) {
   const uint32_t segment_index = args.segment_begin + blockIdx.y;
   const uint32_t segment_count = *args.pass.segment_count;
   const uint32_t value_dim = args.shape.value_dim;
@@ -170,20 +165,28 @@ __global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelAr
                     .columns = args.slices_per_block * kSliceColumns,
                     .head_blocks = blocks_per_head,
                     .window_rows = 0};
-  const uint32_t pending_rows = block.segment.pending_rows;
-  bool wanted = segment_index < segment_count && (!kUpdateOnly || pending_rows > 0);
-  if (wanted) {
+  if (segment_index < segment_count && (!kUpdateOnly || block.segment.pending_rows > 0)) {
     block.state = block.segment.layers[args.layer_begin + blockIdx.z];
-    wanted = block.state.delta_state != nullptr;
   }
-  if (!wanted) {
+  if (!kUpdateOnly) block.window_rows = block.segment.rows;
+  return block;
+}
+
+// Block (slices of heads, segment, layer).
+template <uint32_t kKeyRows, bool kUpdateOnly>
+__global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelArgs args) {
+  extern __shared__ float4 shared[];
+  constexpr uint32_t kKeyDim = kKeyRows * 16;
+  // Up to AwaitLaunchBefore: nothing that the launch before this one may write, which is either
+  // that of the projections or works on other memory.
+  if (kUpdateOnly) AwaitLaunchBefore();
+  const GdnBlock block = BlockOf<kUpdateOnly>(args);
+  if (block.state.delta_state == nullptr) {
     AwaitLaunchBefore();  // also for those who wait for this launch
     return;
   }
-  if (!kUpdateOnly) {
-    ArriveAtHead();
-    block.window_rows = block.segment.rows;
-  }
+  if (!kUpdateOnly) ArriveAtHead();
+  const uint32_t value_dim = args.shape.value_dim;
   const ThreadPlace place = {.lane = threadIdx.x % kWarpLanes,
                              .warp = threadIdx.x / kWarpLanes % kSliceWarps,
                              .slice = block.first_slice + threadIdx.x / kSliceThreads,
@@ -221,7 +224,7 @@ __global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelAr
   }
 
   RunPending<kKeyRows>(block, staged, place.lane, column, &s);
-  if (pending_rows > 0) {
+  if (block.segment.pending_rows > 0) {
 #pragma unroll
     for (uint32_t i = 0; i < kKeyRows; ++i) StoreVector(own_state + i * value_dim, 0, s.of[i]);
   }
