@@ -45,26 +45,56 @@ absl::Status LaunchReadProbe(const DeviceBuffer& from, uint64_t* sink, const Gpu
   return CudaStatus(cudaGetLastError(), "launch of the read probe");
 }
 
-absl::StatusOr<double> MeasureDeviceReadRate(const GpuInfo& gpu) {
+namespace {
+
+// Bytes per second of the best of a few rounds of `enqueue`, which moves `bytes`.
+template <class Enqueue>
+absl::StatusOr<double> BestRate(const UniqueStream& stream, uint64_t bytes,
+                                const Enqueue& enqueue) {
   constexpr int kRounds = 6;  // the first also loads the kernel and raises the clocks
-  const uint64_t bytes = std::min(2_GiB, gpu.memory_bytes / 4 / 256 * 256);
-  HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu.id));
-  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer memory, DeviceBuffer::Create(gpu.id, bytes));
-  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer sink, DeviceBuffer::Create(gpu.id, sizeof(uint64_t)));
-  HEARTH_ASSIGN_OR_RETURN(UniqueEvent start, UniqueEvent::Create(gpu.id));
-  HEARTH_ASSIGN_OR_RETURN(UniqueEvent stop, UniqueEvent::Create(gpu.id));
-  HEARTH_RETURN_IF_ERROR(FillBytes(memory, std::byte{0x5A}, stream.view()));
-  HEARTH_RETURN_IF_ERROR(FillBytes(sink, std::byte{0}, stream.view()));
+  HEARTH_ASSIGN_OR_RETURN(UniqueEvent start, UniqueEvent::Create(stream.view().gpu()));
+  HEARTH_ASSIGN_OR_RETURN(UniqueEvent stop, UniqueEvent::Create(stream.view().gpu()));
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
     HEARTH_RETURN_IF_ERROR(start.Record(stream.view()));
-    HEARTH_RETURN_IF_ERROR(LaunchReadProbe(memory, reinterpret_cast<uint64_t*>(sink.data()),
-                                           gpu.limits, stream.view()));
+    HEARTH_RETURN_IF_ERROR(enqueue());
     HEARTH_RETURN_IF_ERROR(stop.Record(stream.view()));
     HEARTH_ASSIGN_OR_RETURN(const double seconds, UniqueEvent::SecondsBetween(start, stop));
     if (seconds > 0) best = std::max(best, static_cast<double>(bytes) / seconds);
   }
   return best;
+}
+
+uint64_t ProbeBytes(const GpuInfo& gpu) {
+  return std::min(2_GiB, gpu.memory_bytes / 4 / 256 * 256);
+}
+
+}  // namespace
+
+absl::StatusOr<double> MeasureDeviceReadRate(const GpuInfo& gpu) {
+  const uint64_t bytes = ProbeBytes(gpu);
+  HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu.id));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer memory, DeviceBuffer::Create(gpu.id, bytes));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer sink, DeviceBuffer::Create(gpu.id, sizeof(uint64_t)));
+  HEARTH_RETURN_IF_ERROR(FillBytes(memory, std::byte{0x5A}, stream.view()));
+  HEARTH_RETURN_IF_ERROR(FillBytes(sink, std::byte{0}, stream.view()));
+  return BestRate(stream, bytes, [&] {
+    return LaunchReadProbe(memory, reinterpret_cast<uint64_t*>(sink.data()), gpu.limits,
+                           stream.view());
+  });
+}
+
+absl::StatusOr<double> MeasureDeviceCopyRate(const GpuInfo& gpu) {
+  const uint64_t bytes = ProbeBytes(gpu) / 2;
+  HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu.id));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer from, DeviceBuffer::Create(gpu.id, bytes));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer to, DeviceBuffer::Create(gpu.id, bytes));
+  HEARTH_RETURN_IF_ERROR(FillBytes(from, std::byte{0x5A}, stream.view()));
+  return BestRate(stream, 2 * bytes, [&] {
+    return CudaStatus(cudaMemcpyAsync(to.data(), from.data(), bytes, cudaMemcpyDeviceToDevice,
+                                      stream.view().get()),
+                      "copy inside the card's memory");
+  });
 }
 
 }  // namespace hearth

@@ -1,4 +1,4 @@
-// How fast a GPU reads its own memory: the measure under every floor on that card.
+// How fast a GPU reads and copies its own memory: the measures under every floor on that card.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +19,8 @@ absl::Status LaunchReadProbe(const DeviceBuffer& from, uint64_t* sink, const Gpu
 // Takes a context, a quarter of the card's memory but at most 2 GiB, and less than a second; waits.
 // Unimplemented in a build without CUDA.
 absl::StatusOr<double> MeasureDeviceReadRate(const GpuInfo& gpu);
+
+// The same for a copy inside the card's memory by the driver: bytes read plus bytes written.
+absl::StatusOr<double> MeasureDeviceCopyRate(const GpuInfo& gpu);
 
 }  // namespace hearth
