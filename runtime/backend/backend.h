@@ -108,6 +108,9 @@ class Backend {
   // in rank order.
   virtual absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) = 0;
 
+  // Where Head best leaves logits: some rows of vocab values, of the backend's own, each good until
+  // a Head that is given it again. Empty: any memory is as good.
+  virtual std::span<float> logits_buffer() { return {}; }
   // Logits of rows [row_begin, row_begin + row_count) of this pass: (row_count, vocab). After the
   // last layer of a trunk or draft pass.
   virtual absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -61,6 +62,9 @@ class CudaBackend final : public Backend {
   }
   void set_stepwise(bool stepwise) override { stepwise_ = stepwise; }
   absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) override;
+  std::span<float> logits_buffer() override {
+    return {host_.logits, uint64_t{kHeadRows} * geometry().vocab_count};
+  }
   absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) override;
   absl::Status Commit(Sequence& sequence, uint32_t row_count) override;
   absl::Status CommitDraft(Sequence& sequence) override;
@@ -515,14 +519,19 @@ absl::Status CudaBackend::Head(uint32_t row_begin, uint32_t row_count, std::span
   const uint64_t vocab = geometry().vocab_count;
   HEARTH_CHECK(row_begin + row_count <= rows_);
   HEARTH_CHECK(logits.size() >= row_count * vocab);
+  const std::span<float> own = logits_buffer();
+  const bool direct =
+      std::less_equal<>()(own.data(), logits.data()) &&
+      std::less_equal<>()(logits.data() + row_count * vocab, own.data() + own.size());
   for (uint32_t done = 0; done < row_count;) {
     const uint32_t rows = std::min(row_count - done, kHeadRows);
+    float* const to = logits.data() + done * vocab;
+    float* const pinned = direct ? to : own.data();
     HEARTH_RETURN_IF_ERROR(EnqueueHead(*pass_, row_begin + done, rows));
-    HEARTH_RETURN_IF_ERROR(
-        FetchAll({{host_.logits, buffers_.logits, rows * vocab * sizeof(float)}}));
+    HEARTH_RETURN_IF_ERROR(FetchAll({{pinned, buffers_.logits, rows * vocab * sizeof(float)}}));
     HEARTH_RETURN_IF_ERROR(Await("head"));
     if (recorded_ && windows_->under_way()) HEARTH_RETURN_IF_ERROR(windows_->End());
-    std::copy_n(host_.logits, rows * vocab, logits.data() + done * vocab);
+    if (!direct) std::copy_n(pinned, rows * vocab, to);
     done += rows;
   }
   return absl::OkStatus();

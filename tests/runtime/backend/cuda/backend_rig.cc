@@ -19,16 +19,35 @@ BackendRig::BackendRig(const std::string& pack_dir, PassLimits limits) : limits_
   EXPECT_TRUE(weights.ok()) << weights.status();
   HEARTH_CHECK(weights.ok());
   weights_ = *std::move(weights);
-  auto experts =
+  AllOnHost();
+}
+
+absl::Status BackendRig::LoadExperts(const ExpertOptions& options, const PlacementCard* card) {
+  experts_.reset();
+  HEARTH_ASSIGN_OR_RETURN(
+      experts_,
       ExpertPlacement::Load({.pack = *pack_,
                              .kernels = SelectCpuKernels(DetectCpuFeatures()),
                              .team = team_,
                              .clock = clock_,
-                             .memory = {.available_bytes = UINT64_MAX, .source = "this test"}},
-                            ExpertOptions{}, limits_, nullptr);
-  EXPECT_TRUE(experts.ok()) << experts.status();
-  HEARTH_CHECK(experts.ok());
-  experts_ = *std::move(experts);
+                             .memory = {.available_bytes = UINT64_MAX, .source = "this test"},
+                             .card = card},
+                            options, limits_, nullptr));
+  return absl::OkStatus();
+}
+
+absl::Status BackendRig::HoldOnCard(Backend& backend, const GpuInfo& gpu,
+                                    const ExpertOptions& options) {
+  const PlacementCard card{.gpu = gpu, .io = *backend.gpu_expert_io()};
+  HEARTH_RETURN_IF_ERROR(LoadExperts(options, &card));
+  backend.set_gpu_experts(experts_->gpu_recorder());
+  return absl::OkStatus();
+}
+
+void BackendRig::AllOnHost() {
+  const absl::Status loaded = LoadExperts({}, nullptr);
+  EXPECT_TRUE(loaded.ok()) << loaded;
+  HEARTH_CHECK(loaded.ok());
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> BackendRig::MakeCpu() {

@@ -28,6 +28,12 @@ class BackendRig {
   absl::StatusOr<std::unique_ptr<Backend>> MakeCuda(GpuId gpu, KvFormat kv = KvFormat::kBf16,
                                                     bool recorded = true);
 
+  // Experts out of slots on the card of `backend`, as `options` say; until AllOnHost(), which comes
+  // before the backend goes.
+  absl::Status HoldOnCard(Backend& backend, const GpuInfo& gpu, const ExpertOptions& options);
+  void AllOnHost();
+  const ExpertTiers& tiers() const { return experts_->tiers(); }
+
   // Sees the residual after every layer; null: nobody looks.
   using OnResidual = std::function<void(uint32_t layer, std::span<const float>)>;
   absl::Status RunTrunk(Backend& backend, std::span<const Segment> segments, Phase phase,
@@ -44,6 +50,7 @@ class BackendRig {
   }
 
  private:
+  absl::Status LoadExperts(const ExpertOptions& options, const PlacementCard* card);
   absl::Status RunLayer(Backend& backend, LayerId layer, TrafficKind kind);
   absl::Status Predict(Backend& backend, LayerId layer, const Routes& routes);
 

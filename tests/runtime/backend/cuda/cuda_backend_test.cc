@@ -231,6 +231,32 @@ TEST_F(CudaBackendTest, RecordedWindowsHaveTheBitsOfLaunchedOnes) {
   }
 }
 
+// Half of the experts in slots, the others computed by the CPU or taken over the link: logits have
+// the same bits, whether windows are recorded or launched.
+TEST_F(CudaBackendTest, ExpertsOnTheCardDoNotChangeABit) {
+  const std::vector<TokenId> ids = Ids("code", 200);
+  const std::vector<float> want = Read(*cuda_, ids, 130, 4);
+  for (const bool recorded : {false, true}) {
+    for (const double share : {0.0, 0.5, 1.0}) {
+      auto backend = rig_->MakeCuda(gpu().id, KvFormat::kBf16, recorded);
+      ASSERT_TRUE(backend.ok()) << backend.status();
+      ExpertOptions options;
+      options.slots = SlotBudget{.share = 0.5};
+      options.pcie_share = share;
+      const absl::Status held = rig_->HoldOnCard(**backend, gpu(), options);
+      ASSERT_TRUE(held.ok()) << held;
+      EXPECT_EQ(Read(**backend, ids, 130, 4), want) << "recorded " << recorded << ", " << share;
+      const LedgerCounts counts = rig_->tiers().ledger().total();
+      std::printf("recorded %d, share %.1f: experts from slots %zu, link %zu, CPU %zu\n", recorded,
+                  share, size_t{counts.of(Service::kVram).distinct},
+                  size_t{counts.of(Service::kPcie).distinct},
+                  size_t{counts.of(Service::kCpu).distinct});
+      EXPECT_GT(counts.of(Service::kVram).distinct, 0u);
+      rig_->AllOnHost();
+    }
+  }
+}
+
 // The host gives a window up: the card does not wait for it, and the next window is right.
 TEST_F(CudaBackendTest, AbandonedWindowIsSurvived) {
   const std::vector<TokenId> ids = Ids("code", 70);

@@ -136,7 +136,7 @@ absl::StatusOr<WindowTime> TimeWindows(Backend& backend, const ModelGeometry& g,
   constexpr int kWindows = 24;
   const std::vector<TokenId> tokens(rows, 1);
   const Segment segment{.sequence = &sequence, .tokens = tokens};
-  std::vector<float> logits(size_t{rows} * g.vocab_count);
+  const std::span<float> logits = backend.logits_buffer().first(size_t{rows} * g.vocab_count);
   std::vector<double> layers, heads;
   for (int i = 0; i < kWindows; ++i) {
     const auto begin = std::chrono::steady_clock::now();
