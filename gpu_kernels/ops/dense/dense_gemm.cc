@@ -18,18 +18,26 @@ GemmTileMap MapTiles(std::span<const MatmulOutput> outputs, uint32_t rows, GemmT
   return map;
 }
 
+GemmTile ChooseQ8Tile(std::span<const MatmulOutput> outputs, uint32_t rows,
+                      uint32_t multiprocessor_count) {
+  const GemmTileMap map = MapTiles(outputs, rows, kQ8LargeTile);
+  const bool enough = uint64_t{map.weight_tiles} * map.row_tiles >= 2 * multiprocessor_count;
+  return enough ? kQ8LargeTile : kQ8SmallTile;
+}
+
 absl::Status LaunchDenseGemm(const DenseMatmulArgs& args, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(CheckDenseProduct(args, kGemmRowsMax));
-  absl::InlinedVector<MatmulOutput, kMatmulOutputsMax> of_kind[2];
+  absl::InlinedVector<MatmulOutput, kMatmulOutputsMax> q8;
+  absl::InlinedVector<MatmulOutput, kMatmulOutputsMax> row_major;
   for (uint32_t i = 0; i < args.output_count; ++i) {
     const MatmulOutput& output = args.outputs[i];
-    of_kind[output.w.format == MatrixFormat::kQ8 ? 0 : 1].push_back(output);
+    (output.w.format == MatrixFormat::kQ8 ? q8 : row_major).push_back(output);
   }
-  if (!of_kind[0].empty()) {
-    HEARTH_RETURN_IF_ERROR(LaunchGemmQ8(of_kind[0], args.x, args.rows, args.cols, stream));
+  if (!q8.empty()) {
+    HEARTH_RETURN_IF_ERROR(LaunchGemmQ8(q8, args.x, args.rows, args.cols, stream));
   }
-  if (of_kind[1].empty()) return absl::OkStatus();
-  return LaunchGemmRowMajor(of_kind[1], args.x, args.rows, args.cols, stream);
+  if (row_major.empty()) return absl::OkStatus();
+  return LaunchGemmRowMajor(row_major, args.x, args.rows, args.cols, stream);
 }
 
 }  // namespace hearth

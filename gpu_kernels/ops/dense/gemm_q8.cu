@@ -1,8 +1,8 @@
-// Q8 weights times many quantised rows of x. A block of threads computes 128 outputs of 128 (or 64)
-// rows: eight warps of 32 outputs by half of the rows. Every product of the tensor cores covers one
-// block of 32 columns exactly; its integers go into fp32 accumulators by one fma, in the order of
-// the blocks: the bits of cpu_kernels' MatmulQ8.
-// Twelve fp32 instructions for each product bound the rate: a quarter of the int8 rate of an H200.
+// Q8 weights times many quantised rows of x. A block of threads computes a tile of 128 outputs by
+// 128 rows, or of 64 by 64 where there are few: warps of 32 outputs by half of the rows. Every
+// product of the tensor cores covers one block of 32 columns exactly; its integers go into fp32
+// accumulators by one fma, in the order of the blocks: the bits of cpu_kernels' MatmulQ8. Twelve
+// fp32 instructions for each product bound the rate: a quarter of the int8 rate of an H200.
 #include <algorithm>
 
 #include <cuda_fp16.h>
@@ -16,106 +16,124 @@
 namespace hearth {
 namespace {
 
-constexpr uint32_t kThreads = 256;
 constexpr uint32_t kStages = 4;
 constexpr uint32_t kStageBlocks = 2;  // of 32 columns
-constexpr uint32_t kTileBands = kQ8TileOutputs / kBandRows;
 constexpr uint32_t kWarpBands = 2;
 constexpr uint32_t kBlockCodeBytes = kBandRows * kQ8BlockValues;
 constexpr uint32_t kBlockScaleBytes = kBandRows * 2;
+constexpr uint32_t kBandStageBytes = kStageBlocks * kBlockCodeBytes;
+constexpr uint32_t kRowStageBytes = kStageBlocks * kQ8BlockValues;
 
-// A stage of shared memory:
+// A tile, its warps and a stage of shared memory:
 //   codes    [band][block][8 steps][4 pieces of 16 bytes], piece j of step s at j ^ (s & 2)
 //   q        [row of x][4 pieces], Line64Offset
 //   w_scale  [band][block][16] fp16
 //   x_scale  [block][row of x] fp32
-template <uint32_t kTileRows>
-struct StageLayout {
+template <uint32_t kTileOutputs, uint32_t kTileRows>
+struct Tile {
+  static constexpr uint32_t kRows = kTileRows;
+  static constexpr uint32_t kBands = kTileOutputs / kBandRows;
+  static constexpr uint32_t kWarpRows = kTileRows / 2;
+  static constexpr uint32_t kThreads = 32 * 2 * kBands / kWarpBands;
   static constexpr uint32_t kCodes = 0;
-  static constexpr uint32_t kQ = kTileBands * kStageBlocks * kBlockCodeBytes;
-  static constexpr uint32_t kWScale = kQ + kTileRows * kStageBlocks * kQ8BlockValues;
-  static constexpr uint32_t kXScale = kWScale + kTileBands * kStageBlocks * kBlockScaleBytes;
-  static constexpr uint32_t kBytes = kXScale + kStageBlocks * kTileRows * 4;
+  static constexpr uint32_t kQ = kBands * kBandStageBytes;
+  static constexpr uint32_t kWScale = kQ + kTileRows * kRowStageBytes;
+  static constexpr uint32_t kXScale = kWScale + kBands * kStageBlocks * kBlockScaleBytes;
+  static constexpr uint32_t kStageBytes = kXScale + kStageBlocks * kTileRows * 4;
+  // Every thread copies two pieces of codes, two of q and one scale of x.
+  static_assert(kBands * kBandStageBytes == 2 * 16 * kThreads);
+  static_assert(kTileRows * kRowStageBytes == 2 * 16 * kThreads);
+  static_assert(kTileRows * kStageBlocks == kThreads);
 };
+using LargeTile = Tile<kQ8LargeTile.outputs, kQ8LargeTile.rows>;
+using SmallTile = Tile<kQ8SmallTile.outputs, kQ8SmallTile.rows>;
 
-// What one thread copies of every stage.
-template <uint32_t kTileRows>
+// What one thread copies of every stage, stage after stage. Bands and rows beyond the end are the
+// last ones again: their results are not written.
+template <class T>
 class StageCopier {
  public:
   __device__ StageCopier(const GemmKernelArgs& args, const KernelOutput& output,
                          uint32_t first_band, uint32_t first_row)
-      : args_(args),
-        blocks_(args.cols / kQ8BlockValues),
-        band_bytes_(size_t{blocks_} * (kBlockCodeBytes + kBlockScaleBytes)),
-        bands_(output.w + first_band * band_bytes_),
-        band_count_(min((output.rows + kBandRows - 1) / kBandRows - first_band, kTileBands)),
-        first_row_(first_row) {}
-
-  // Blocks [block, block + 2) into the stage at `to`.
-  __device__ void Copy(uint32_t block, uint32_t to) const {
-    using Layout = StageLayout<kTileRows>;
-    constexpr uint32_t kBandPieces = kStageBlocks * kBlockCodeBytes / 16;
-#pragma unroll
-    for (uint32_t i = threadIdx.x; i < kTileBands * kBandPieces; i += kThreads) {
-      const uint32_t band = i / kBandPieces;
-      const uint32_t piece = i % kBandPieces;  // block, step, j
-      const bool valid = band < band_count_ && block + piece / 32 < blocks_;
-      CopyAhead16(
-          to + Layout::kCodes + band * kBandPieces * 16 + (piece ^ (piece >> 2 & 2u)) * 16,
-          bands_ + (valid ? band * band_bytes_ + size_t{block} * kBlockCodeBytes + piece * 16 : 0),
-          valid);
-    }
-    constexpr uint32_t kLinePieces = kStageBlocks * kQ8BlockValues / 16;
-#pragma unroll
-    for (uint32_t i = threadIdx.x; i < kTileRows * kLinePieces; i += kThreads) {
-      const uint32_t row = i / kLinePieces;
-      const uint32_t piece = i % kLinePieces;
-      const bool valid = first_row_ + row < args_.rows && block + piece / 2 < blocks_;
-      const size_t from =
-          size_t{first_row_ + row} * args_.cols + block * kQ8BlockValues + piece * 16;
-      CopyAhead16(to + Layout::kQ + Line64Offset(row, piece), args_.x.q + (valid ? from : 0),
-                  valid);
-    }
-    if (threadIdx.x < kStageBlocks * kTileRows) {
-      const uint32_t row = threadIdx.x / kStageBlocks;
-      const uint32_t b = threadIdx.x % kStageBlocks;
-      const bool valid = first_row_ + row < args_.rows && block + b < blocks_;
-      const size_t from = size_t{first_row_ + row} * blocks_ + block + b;
-      CopyAhead4(to + Layout::kXScale + (b * kTileRows + row) * 4,
-                 args_.x.scale + (valid ? from : 0), valid);
-    }
+      : blocks_left_(args.cols / kQ8BlockValues) {
+    constexpr uint32_t kBandPieces = kBandStageBytes / 16;
+    constexpr uint32_t kRowPieces = kRowStageBytes / 16;
     constexpr uint32_t kScalePieces = kStageBlocks * kBlockScaleBytes / 16;
-    if (threadIdx.x < kTileBands * kScalePieces) {
-      const uint32_t band = threadIdx.x / kScalePieces;
-      const uint32_t piece = threadIdx.x % kScalePieces;
-      const bool valid = band < band_count_ && block + piece / 2 < blocks_;
-      const size_t from = band * band_bytes_ + size_t{blocks_} * kBlockCodeBytes +
-                          block * kBlockScaleBytes + piece * 16;
-      CopyAhead16(to + Layout::kWScale + threadIdx.x * 16, bands_ + (valid ? from : 0), valid);
+    const uint32_t thread = threadIdx.x;
+    const uint32_t blocks = args.cols / kQ8BlockValues;
+    const size_t band_bytes = size_t{blocks} * (kBlockCodeBytes + kBlockScaleBytes);
+    const uint32_t last_band = (output.rows - 1) / kBandRows;
+    const uint32_t piece = thread % kBandPieces;  // block, step, j
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t band = thread / kBandPieces + i * (T::kThreads / kBandPieces);
+      codes_[i] = output.w + min(first_band + band, last_band) * band_bytes + piece * 16;
+      const uint32_t row = thread / kRowPieces + i * (T::kThreads / kRowPieces);
+      q_[i] = args.x.q + size_t{min(first_row + row, args.rows - 1)} * args.cols +
+              thread % kRowPieces * 16;
     }
+    codes_to_ =
+        T::kCodes + thread / kBandPieces * kBandStageBytes + (piece ^ (piece >> 2 & 2u)) * 16;
+    q_to_ = T::kQ + Line64Offset(thread / kRowPieces, thread % kRowPieces);
+    const uint32_t scale_row = thread / kStageBlocks;
+    x_scale_ = args.x.scale + size_t{min(first_row + scale_row, args.rows - 1)} * blocks +
+               thread % kStageBlocks;
+    x_scale_to_ = T::kXScale + (thread % kStageBlocks * T::kRows + scale_row) * 4;
+    const uint32_t scale_band = min(first_band + thread / kScalePieces, last_band);
+    w_scale_ = output.w + scale_band * band_bytes + size_t{blocks} * kBlockCodeBytes +
+               thread % kScalePieces * 16;
+  }
+
+  // The next two blocks into the stage at `to`; one when there are no more.
+  __device__ void CopyNext(uint32_t to) {
+    constexpr uint32_t kBandPieces = kBandStageBytes / 16;
+    constexpr uint32_t kRowPieces = kRowStageBytes / 16;
+    constexpr uint32_t kScalePieces = kStageBlocks * kBlockScaleBytes / 16;
+    const uint32_t thread = threadIdx.x;
+    const bool both = blocks_left_ >= kStageBlocks;
+    if (both || thread % kBandPieces < kBandPieces / 2) {
+      CopyAhead16(to + codes_to_, codes_[0]);
+      CopyAhead16(to + codes_to_ + T::kThreads / kBandPieces * kBandStageBytes, codes_[1]);
+    }
+    if (both || thread % kRowPieces < kRowPieces / 2) {
+      CopyAhead16(to + q_to_, q_[0]);
+      CopyAhead16(to + q_to_ + T::kThreads / kRowPieces * kRowStageBytes, q_[1]);
+    }
+    if (both || thread % kStageBlocks == 0) CopyAhead4(to + x_scale_to_, x_scale_);
+    if (thread < T::kBands * kScalePieces && (both || thread % kScalePieces < kScalePieces / 2)) {
+      CopyAhead16(to + T::kWScale + thread * 16, w_scale_);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      codes_[i] += kBandStageBytes;
+      q_[i] += kRowStageBytes;
+    }
+    x_scale_ += kStageBlocks;
+    w_scale_ += kStageBlocks * kBlockScaleBytes;
+    blocks_left_ -= kStageBlocks;
   }
 
  private:
-  const GemmKernelArgs& args_;
-  uint32_t blocks_;
-  size_t band_bytes_;
-  const std::byte* bands_;
-  uint32_t band_count_;
-  uint32_t first_row_;
+  uint32_t blocks_left_;
+  const std::byte* codes_[2];
+  const int8_t* q_[2];
+  const float* x_scale_;
+  const std::byte* w_scale_;
+  uint32_t codes_to_;
+  uint32_t q_to_;
+  uint32_t x_scale_to_;
 };
 
 // Two bands by half of the tile's rows of x: a warp's accumulators. Of a pair (band, eight rows):
 // rows of w and of x (2g, 2c), (2g, 2c + 1), (2g + 1, 2c), (2g + 1, 2c + 1).
-template <uint32_t kTileRows>
+template <class T>
 struct WarpSums {
-  static constexpr uint32_t kWarpRows = kTileRows / 2;
-  static constexpr uint32_t kOctets = kWarpRows / 8;
+  static constexpr uint32_t kOctets = T::kWarpRows / 8;
   float of[kWarpBands][kOctets][4] = {};
 
   // Block `block` of a stage; `band` and `row` are the warp's first in the tile.
   __device__ void Add(const std::byte* stage, uint32_t block, uint32_t band, uint32_t row,
                       uint32_t lane) {
-    using Layout = StageLayout<kTileRows>;
     constexpr uint32_t kSignFlips = 0x80808080u;  // value + 128 becomes a signed value
     const uint32_t g = lane / 4;
     const uint32_t c = lane % 4;
@@ -124,20 +142,20 @@ struct WarpSums {
 #pragma unroll
     for (uint32_t m = 0; m < kWarpBands; ++m) {
       const uint32_t at = (band + m) * kStageBlocks + block;
-      const std::byte* codes = stage + Layout::kCodes + at * kBlockCodeBytes +
-                               (c * 4 + (g / 2 ^ (c & 2u))) * 16 + g % 2 * 8;
+      const std::byte* codes =
+          stage + T::kCodes + at * kBlockCodeBytes + (c * 4 + (g / 2 ^ (c & 2u))) * 16 + g % 2 * 8;
       const uint2 low = *reinterpret_cast<const uint2*>(codes);
       const uint2 high = *reinterpret_cast<const uint2*>(codes + kBlockCodeBytes / 2);
       a[m][0] = low.x ^ kSignFlips;
       a[m][1] = low.y ^ kSignFlips;
       a[m][2] = high.x ^ kSignFlips;
       a[m][3] = high.y ^ kSignFlips;
-      w_scale[m] = __half22float2(*reinterpret_cast<const __half2*>(stage + Layout::kWScale +
-                                                                    at * kBlockScaleBytes + g * 4));
+      w_scale[m] = __half22float2(
+          *reinterpret_cast<const __half2*>(stage + T::kWScale + at * kBlockScaleBytes + g * 4));
     }
-    const uint32_t q = SharedAddress(stage + Layout::kQ);
+    const uint32_t q = SharedAddress(stage + T::kQ);
     const auto* x_scales =
-        reinterpret_cast<const float*>(stage + Layout::kXScale) + block * kTileRows + row + 2 * c;
+        reinterpret_cast<const float*>(stage + T::kXScale) + block * T::kRows + row + 2 * c;
 #pragma unroll
     for (uint32_t n = 0; n < kOctets; n += 2) {
       uint32_t b[4];  // two octets of rows, two halves of the block each
@@ -161,37 +179,37 @@ struct WarpSums {
   }
 };
 
-template <uint32_t kTileRows>
-__global__ void __launch_bounds__(kThreads, 2)
+template <class T>
+__global__ void __launch_bounds__(T::kThreads, 512 / T::kThreads)
     GemmQ8Kernel(const __grid_constant__ GemmKernelArgs args) {
-  using Layout = StageLayout<kTileRows>;
   extern __shared__ uint4 shared[];
   const auto* stages = reinterpret_cast<const std::byte*>(shared);
   const uint32_t tile = blockIdx.x / args.row_tiles;
-  const uint32_t first_row = blockIdx.x % args.row_tiles * kTileRows;
+  const uint32_t first_row = blockIdx.x % args.row_tiles * T::kRows;
   const KernelOutput& output = args.outputs[OutputOf(args.outputs, 0, args.output_count, tile)];
-  const uint32_t first_band = (tile - output.first_unit) * kTileBands;
-  const StageCopier<kTileRows> copier(args, output, first_band, first_row);
+  const uint32_t first_band = (tile - output.first_unit) * T::kBands;
+  StageCopier<T> copier(args, output, first_band, first_row);
   const uint32_t blocks = args.cols / kQ8BlockValues;
   const uint32_t steps = (blocks + kStageBlocks - 1) / kStageBlocks;
   const uint32_t base = SharedAddress(shared);
-#pragma unroll
+#pragma unroll 1
   for (uint32_t s = 0; s < kStages - 1; ++s) {
-    if (s < steps) copier.Copy(s * kStageBlocks, base + s * Layout::kBytes);
+    if (s < steps) copier.CopyNext(base + s * T::kStageBytes);
     CommitCopies();
   }
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t warp = threadIdx.x / 32;
   const uint32_t band = warp / 2 * kWarpBands;
-  const uint32_t row = warp % 2 * (kTileRows / 2);
-  WarpSums<kTileRows> sums;
+  const uint32_t row = warp % 2 * T::kWarpRows;
+  WarpSums<T> sums;
+#pragma unroll 1
   for (uint32_t step = 0; step < steps; ++step) {
     AwaitCopies<kStages - 2>();
     __syncthreads();  // the stage has arrived; all have left the one that is filled next
     const uint32_t next = step + kStages - 1;
-    if (next < steps) copier.Copy(next * kStageBlocks, base + next % kStages * Layout::kBytes);
+    if (next < steps) copier.CopyNext(base + next % kStages * T::kStageBytes);
     CommitCopies();
-    const std::byte* stage = stages + step % kStages * Layout::kBytes;
+    const std::byte* stage = stages + step % kStages * T::kStageBytes;
 #pragma unroll
     for (uint32_t b = 0; b < kStageBlocks; ++b) {
       if (step * kStageBlocks + b < blocks) sums.Add(stage, b, band, row, lane);
@@ -200,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
   for (uint32_t m = 0; m < kWarpBands; ++m) {
 #pragma unroll
-    for (uint32_t n = 0; n < WarpSums<kTileRows>::kOctets; ++n) {
+    for (uint32_t n = 0; n < WarpSums<T>::kOctets; ++n) {
 #pragma unroll
       for (uint32_t i = 0; i < 2; ++i) {
         const uint32_t t = first_row + row + n * 8 + lane % 4 * 2 + i;
@@ -212,13 +230,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-template <uint32_t kTileRows>
-absl::Status Launch(const GemmKernelArgs& args, uint32_t blocks, cudaStream_t stream) {
-  constexpr uint32_t kSharedBytes = kStages * StageLayout<kTileRows>::kBytes;
-  const auto kernel = GemmQ8Kernel<kTileRows>;
-  HEARTH_RETURN_IF_ERROR(AllowSharedBytes(reinterpret_cast<const void*>(kernel), kSharedBytes));
-  kernel<<<blocks, kThreads, kSharedBytes, stream>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of a Q8 prompt product");
+template <class T>
+absl::Status Launch(const GemmKernelArgs& args, uint32_t blocks, CudaStreamView stream) {
+  constexpr uint32_t kSharedBytes = kStages * T::kStageBytes;
+  HEARTH_RETURN_IF_ERROR(
+      AllowSharedBytes(reinterpret_cast<const void*>(GemmQ8Kernel<T>), kSharedBytes));
+  return LaunchKernel(GemmQ8Kernel<T>, blocks, T::kThreads, kSharedBytes, false, stream, args);
 }
 
 }  // namespace
@@ -226,12 +243,13 @@ absl::Status Launch(const GemmKernelArgs& args, uint32_t blocks, cudaStream_t st
 absl::Status LaunchGemmQ8(std::span<const MatmulOutput> outputs, const DeviceRows& x, uint32_t rows,
                           uint32_t cols, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
-  const GemmTile tile = Q8Tile(rows);
+  HEARTH_ASSIGN_OR_RETURN(const GpuLimits gpu, CurrentLimits(stream.gpu()));
+  const GemmTile tile = ChooseQ8Tile(outputs, rows, gpu.multiprocessor_count);
   const GemmTileMap map = MapTiles(outputs, rows, tile);
   const GemmKernelArgs args = GemmKernelArgsOf(outputs, map, x, rows, cols);
   const uint32_t blocks = map.weight_tiles * map.row_tiles;
-  return tile.rows == kQ8TileRowsMax ? Launch<kQ8TileRowsMax>(args, blocks, stream.get())
-                                     : Launch<kQ8TileRowsMax / 2>(args, blocks, stream.get());
+  return tile == kQ8LargeTile ? Launch<LargeTile>(args, blocks, stream)
+                              : Launch<SmallTile>(args, blocks, stream);
 }
 
 }  // namespace hearth

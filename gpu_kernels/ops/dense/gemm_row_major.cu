@@ -1,7 +1,7 @@
 // Row-major bf16 or fp32 weights times many fp32 rows of x on the bf16 tensor cores. An fp32 value
 // is read as the sum of two bf16 values, which is off by at most 2^-18 of it; of two such sums the
-// product of both small parts is left out. A block of threads computes 64 outputs of 64 rows: four
-// warps of 32 by 32. Sums of a stage are added up in fp32 outside of the tensor cores, whose own
+// product of both small parts is left out. A block of threads computes 64 outputs of 64 rows: eight
+// warps of 32 by 16. Sums of a stage are added up in fp32 outside of the tensor cores, whose own
 // addition rounds towards zero.
 #include <algorithm>
 
@@ -16,7 +16,8 @@
 namespace hearth {
 namespace {
 
-constexpr uint32_t kThreads = 128;
+constexpr uint32_t kThreads = 256;
+constexpr uint32_t kWarpOctets = 2;  // of rows of x; and 32 outputs
 constexpr uint32_t kStages = 4;
 constexpr uint32_t kStageCols = 32;
 constexpr uint32_t kTile = 64;  // outputs, and rows of x
@@ -96,7 +97,7 @@ __device__ void CopyStage(const GemmKernelArgs& args, const KernelOutput& output
     const size_t from = (size_t{n} * args.cols + col) * Layout::kValueBytes;
     const uint32_t offset = kFormat == MatrixFormat::kBf16 ? Line64Offset(i / kPieces, i % kPieces)
                                                            : FloatOffset(i / kPieces, i % kPieces);
-    CopyAhead16(to + offset, output.w + (valid ? from : 0), valid);
+    CopyAheadOrZero16(to + offset, output.w + (valid ? from : 0), valid);
   }
   constexpr uint32_t kFloatPieces = kStageCols / 4;
 #pragma unroll
@@ -105,15 +106,15 @@ __device__ void CopyStage(const GemmKernelArgs& args, const KernelOutput& output
     const uint32_t col = first_col + i % kFloatPieces * 4;
     const bool valid = t < args.rows && col < args.cols;
     const size_t from = size_t{t} * args.x.x_stride + col;
-    CopyAhead16(to + Layout::kX + FloatOffset(i / kFloatPieces, i % kFloatPieces),
-                args.x.x + (valid ? from : 0), valid);
+    CopyAheadOrZero16(to + Layout::kX + FloatOffset(i / kFloatPieces, i % kFloatPieces),
+                      args.x.x + (valid ? from : 0), valid);
   }
 }
 
-// 32 outputs by 32 rows of x of a warp: rows of w and of x (g, 2c), (g, 2c + 1), (g + 8, 2c),
+// 32 outputs by 16 rows of x of a warp: rows of w and of x (g, 2c), (g, 2c + 1), (g + 8, 2c),
 // (g + 8, 2c + 1) of each pair of sixteen outputs and eight rows.
 struct WarpSums {
-  float of[2][4][4] = {};
+  float of[2][kWarpOctets][4] = {};
 };
 
 template <MatrixFormat kFormat>
@@ -126,7 +127,7 @@ __device__ void AddStage(const std::byte* stage, uint32_t output, uint32_t row, 
 #pragma unroll
     for (uint32_t m = 0; m < 2; ++m) w[m] = LoadWeights<kFormat>(stage, output + m * 16, col, lane);
 #pragma unroll
-    for (uint32_t n = 0; n < 4; ++n) {
+    for (uint32_t n = 0; n < kWarpOctets; ++n) {
       const std::byte* x = stage + StageLayout<kFormat>::kX;
       const SplitPair b0 = LoadSplit(x, row + n * 8 + lane / 4, col, lane % 4);
       const SplitPair b1 = LoadSplit(x, row + n * 8 + lane / 4, col + 8, lane % 4);
@@ -144,7 +145,7 @@ __device__ void AddStage(const std::byte* stage, uint32_t output, uint32_t row, 
 #pragma unroll
   for (uint32_t m = 0; m < 2; ++m) {
 #pragma unroll
-    for (uint32_t n = 0; n < 4; ++n) {
+    for (uint32_t n = 0; n < kWarpOctets; ++n) {
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         sums->of[m][n][i] = __fadd_rn(sums->of[m][n][i], stage_sums.of[m][n][i]);
@@ -170,8 +171,8 @@ __device__ void ComputeTile(const GemmKernelArgs& args, const KernelOutput& outp
   for (uint32_t s = 0; s < kStages - 1; ++s) copy(s);
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t warp = threadIdx.x / 32;
-  const uint32_t output_in_tile = warp / 2 * 32;
-  const uint32_t row_in_tile = warp % 2 * 32;
+  const uint32_t output_in_tile = warp / 4 * 32;
+  const uint32_t row_in_tile = warp % 4 * (kWarpOctets * 8);
   WarpSums sums;
   for (uint32_t step = 0; step < steps; ++step) {
     AwaitCopies<kStages - 2>();
@@ -183,7 +184,7 @@ __device__ void ComputeTile(const GemmKernelArgs& args, const KernelOutput& outp
 #pragma unroll
   for (uint32_t m = 0; m < 2; ++m) {
 #pragma unroll
-    for (uint32_t n = 0; n < 4; ++n) {
+    for (uint32_t n = 0; n < kWarpOctets; ++n) {
 #pragma unroll
       for (uint32_t i = 0; i < 4; ++i) {
         const uint32_t row_of_w = first_output + output_in_tile + m * 16 + i / 2 * 8 + lane / 4;

@@ -1,4 +1,4 @@
-// How prompt products are cut into tiles, and the two kernels behind LaunchDenseGemm. Tiles of one
+// How prompt products are cut into tiles, and the kernels behind LaunchDenseGemm. Tiles of one
 // matrix lie next to each other; all row tiles of a weight tile are neighbours in the grid, so that
 // its weights come from memory once.
 #pragma once
@@ -16,18 +16,12 @@ namespace hearth {
 struct GemmTile {
   uint32_t outputs = 0;  // rows of w
   uint32_t rows = 0;     // of x
+  bool operator==(const GemmTile&) const = default;
 };
 
-inline constexpr uint32_t kQ8TileOutputs = 128;
-inline constexpr uint32_t kQ8TileRowsMax = 128;
+inline constexpr GemmTile kQ8LargeTile = {128, 128};
+inline constexpr GemmTile kQ8SmallTile = {64, 64};
 inline constexpr GemmTile kRowMajorTile = {64, 64};
-
-// The Q8 tile for this many rows of x: 64 rows where a tile of 128 would be half empty.
-constexpr GemmTile Q8Tile(uint32_t rows) {
-  return {kQ8TileOutputs, (rows - 1) % kQ8TileRowsMax < kQ8TileRowsMax / 2 && rows < 256
-                              ? kQ8TileRowsMax / 2
-                              : kQ8TileRowsMax};
-}
 
 // Which output a tile of weights belongs to: tiles of output i start at first_tile[i].
 struct GemmTileMap {
@@ -36,6 +30,10 @@ struct GemmTileMap {
   uint32_t row_tiles = 0;
 };
 GemmTileMap MapTiles(std::span<const MatmulOutput> outputs, uint32_t rows, GemmTile tile);
+
+// The large tile where there are two of them for each multiprocessor.
+GemmTile ChooseQ8Tile(std::span<const MatmulOutput> outputs, uint32_t rows,
+                      uint32_t multiprocessor_count);
 
 // `outputs` are all of the kind that the function is for; at least one. Checked by the caller.
 absl::Status LaunchGemmQ8(std::span<const MatmulOutput> outputs, const DeviceRows& x, uint32_t rows,

@@ -10,7 +10,8 @@ namespace hearth {
 
 // d (16 x 8) = a (16 x 32) * b (32 x 8) as integers, returned as the bits of kIntegerFloat + d.
 //   a[0], a[1]: rows g, g + 8 at k = 4c..4c+3; a[2], a[3]: the same rows at k + 16
-//   b[0], b[1]: column g at k = 4c..4c+3 and k + 16
+//   b0, b1: column g at k = 4c..4c+3 and k + 16
+// Any four values of a and b that stand at the same k may stand in for those.
 //   d[0], d[1]: row g, columns 2c, 2c + 1; d[2], d[3]: row g + 8
 __device__ inline void MultiplyInt8(const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     int32_t (&d)[4]) {
@@ -49,16 +50,14 @@ __device__ inline void LoadMatrices(uint32_t address, uint32_t (&m)[4]) {
 __device__ inline void CopyAhead16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-// 16 or 4 bytes; zeros when not `valid` (`from` is not read).
-__device__ inline void CopyAhead16(uint32_t to, const void* from, bool valid) {
+// Zeros when not `valid`: `from` is not read.
+__device__ inline void CopyAheadOrZero16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
                : "memory");
 }
-__device__ inline void CopyAhead4(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 4 : 0)
-               : "memory");
+__device__ inline void CopyAhead4(uint32_t to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all but the latest kPending groups of this thread have arrived.

@@ -25,11 +25,12 @@ __device__ inline void DecodeBf16(const uint4& v, float (&w)[kLaneCols]) {
   }
 }
 
-// Eight floats in device memory, or zeros.
+// Eight floats in device memory, or zeros. Not through the read-only path: the launch before this
+// one may have written them.
 __device__ inline void LoadFloats(const float* from, bool valid, float (&v)[kLaneCols]) {
   const float4 zero = {0, 0, 0, 0};
-  const float4 low = valid ? __ldg(reinterpret_cast<const float4*>(from)) : zero;
-  const float4 high = valid ? __ldg(reinterpret_cast<const float4*>(from) + 1) : zero;
+  const float4 low = valid ? reinterpret_cast<const float4*>(from)[0] : zero;
+  const float4 high = valid ? reinterpret_cast<const float4*>(from)[1] : zero;
   v[0] = low.x;
   v[1] = low.y;
   v[2] = low.z;

@@ -30,6 +30,7 @@ std::vector<Launch> Launches() {
           {96, 64, {{kQ8, 40}, {kF32, 5}}},
           {160, 65, {{kQ8, 128}, {kQ8, 145}, {kBf16, 3}}},
           {256, 130, {{kQ8, 300}, {kBf16, 130}, {kF32, 70}, {kQ8, 16}}},
+          {96, 520, {{kQ8, 8200}}},  // large tiles on any card
           {320, 300, {{kQ8, 1000}}},
           {640, 257, {{kQ8, 256}, {kBf16, 64}}},
           {2560, 192, {{kQ8, 384}, {kBf16, 48}, {kBf16, 48}, {kF32, 16}}},
@@ -172,21 +173,18 @@ TEST_F(DenseGemm, AppliesTheActivationOfEachOutput) {
 }
 
 TEST(GemmTiles, CoverEveryOutputAndRow) {
+  const MatmulOutput outputs[] = {{.w = {.rows = 1}}, {.w = {.rows = 300}}, {.w = {.rows = 128}}};
   for (uint32_t rows = 1; rows <= 700; ++rows) {
-    const GemmTile tile = Q8Tile(rows);
-    const MatmulOutput outputs[] = {{.w = {.rows = 1}}, {.w = {.rows = 300}}, {.w = {.rows = 128}}};
-    const GemmTileMap map = MapTiles(outputs, rows, tile);
+    const GemmTileMap map = MapTiles(outputs, rows, kQ8LargeTile);
     EXPECT_EQ(map.first_tile[0], 0u);
     EXPECT_EQ(map.first_tile[1], 1u);
     EXPECT_EQ(map.first_tile[2], 4u);
     EXPECT_EQ(map.weight_tiles, 5u);
-    ASSERT_GE(map.row_tiles * tile.rows, rows);
-    ASSERT_LT((map.row_tiles - 1) * tile.rows, rows);
+    ASSERT_GE(map.row_tiles * kQ8LargeTile.rows, rows);
+    ASSERT_LT((map.row_tiles - 1) * kQ8LargeTile.rows, rows);
   }
-  EXPECT_EQ(Q8Tile(64).rows, 64u);
-  EXPECT_EQ(Q8Tile(65).rows, 128u);
-  EXPECT_EQ(Q8Tile(129).rows, 64u);
-  EXPECT_EQ(Q8Tile(2048).rows, 128u);
+  EXPECT_EQ(ChooseQ8Tile(outputs, 128, 2), kQ8LargeTile);  // five tiles
+  EXPECT_EQ(ChooseQ8Tile(outputs, 128, 3), kQ8SmallTile);
 }
 
 }  // namespace
