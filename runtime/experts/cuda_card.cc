@@ -136,6 +136,14 @@ absl::Status CudaCard::Allocate() {
   HEARTH_ASSIGN_OR_RETURN(UniqueEvent end, UniqueEvent::Create(gpu));
   HEARTH_ASSIGN_OR_RETURN(StreamRing ring,
                           StreamRing::Create(gpu, BlobBytesMax(layouts_), deps_.slots.pinned()));
+  for (const ExpertLayout& layout : layouts_) {
+    if (layout.format != ExpertFormat::kXt || xt_sums_are_zero_) continue;
+    // The same for all layers: where the sums are follows from the bounds.
+    HEARTH_ASSIGN_OR_RETURN(const ExpertXtPlan plan,
+                            PlanExpertXt(XtDesc(layout, options_, 1), deps_.gpu.limits));
+    HEARTH_RETURN_IF_ERROR(ResetExpertXtWorkspace(plan, *xt_workspace_, 0, deps_.io.stream));
+    xt_sums_are_zero_ = true;
+  }
   pinned_lists_.emplace(std::move(pinned_lists));
   card_lists_.emplace(std::move(card_lists));
   begin_.emplace(std::move(begin));

@@ -169,6 +169,7 @@ class CudaRig {
         kernels_(SelectCpuKernels(DetectCpuFeatures())),
         store_(options.model),
         team_(2) {}
+  virtual ~CudaRig() = default;
 
   absl::Status Make() {
     const RandomModel& m = options_.model;
@@ -230,13 +231,18 @@ class CudaRig {
     ASSERT_TRUE(truth_->Run(layer, plan, input, expected).ok());
     PutRows(r);
     std::ranges::fill(output_, -1.0f);
+    const absl::Status begun = BeginPass(layer, rows);
+    ASSERT_TRUE(begun.ok()) << begun;
     const absl::Status status = tiers_->RunLayer(layer, routes, input, kind, output_, nullptr);
     ASSERT_TRUE(status.ok()) << status;
+    EndPass(layer);
     ASSERT_TRUE(AwaitFor(clock_, 3'000'000'000, [&] { return stream_->HasEnded().value_or(true); }))
         << "layer " << layer.value << " of " << rows << " rows: the card does not end";
     std::vector<float> got(expected.size());
     ASSERT_TRUE(CopyToHost(*y_, 0, std::as_writable_bytes(std::span(got)), stream_->view()).ok());
     ASSERT_TRUE(stream_->Synchronize().ok());
+    const absl::Status read = CheckPass();
+    ASSERT_TRUE(read.ok()) << read;
     uint32_t on_card_count = 0;
     for (size_t entry = 0; entry < r.routes.size(); ++entry) {
       const size_t at = entry * m.hidden;
@@ -274,6 +280,16 @@ class CudaRig {
   CudaSlots& device() { return *device_; }
   RandomStore& store() { return store_; }
   uint64_t on_card_count() const { return on_card_count_; }
+
+ protected:
+  // What a backend does around a layer's experts; nothing where it launches layer by layer.
+  virtual absl::Status BeginPass(LayerId, uint32_t /*rows*/) { return absl::OkStatus(); }
+  virtual void EndPass(LayerId) {}
+  virtual absl::Status CheckPass() { return absl::OkStatus(); }
+  CudaCard& card() { return *card_; }
+  GpuExpertIo& io() { return *io_; }
+  SteadyClock& clock() { return clock_; }
+  std::span<uint8_t> on_card() { return on_card_; }
 
  private:
   absl::Status MakeIo() {
