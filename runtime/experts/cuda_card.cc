@@ -171,13 +171,16 @@ void CudaCard::Add(uint32_t index, const std::byte* blob) {
   }
 }
 
+// A launch knows the entries of its own part only: items count them from the part's first.
 void CudaCard::EndPart() {
   uint32_t items = 0, entries = 0;
   for (const Part& part : parts_) {
     items += part.item_count;
     entries += part.entry_count;
   }
-  parts_.push_back({.item_count = static_cast<uint32_t>(items_.items().size()) - items,
+  const auto item_count = static_cast<uint32_t>(items_.items().size());
+  for (uint32_t i = items; i < item_count; ++i) item_memory_[i].entry_begin -= entries;
+  parts_.push_back({.item_count = item_count - items,
                     .entry_count = static_cast<uint32_t>(items_.entries().size()) - entries,
                     .rows_max = items_.rows_max()});
 }
@@ -194,14 +197,15 @@ absl::Status CudaCard::PutList(uint32_t list) {
   std::memcpy(pinned.data() + items_at, items.data(), items.size_bytes());
   std::memcpy(pinned.data() + entries_at, entries.data(), entries.size_bytes());
   const std::byte* const on_card = card_lists_->data() + place.offset_bytes;
-  uint32_t first_item = 0;
+  uint32_t first_item = 0, first_entry = 0;
   for (size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     std::memcpy(pinned.data() + i * sizeof(uint32_t), &part.item_count, sizeof(uint32_t));
     part.item_count_word = reinterpret_cast<const uint32_t*>(on_card) + i;
     part.items = reinterpret_cast<const ExpertFfnItem*>(on_card + items_at) + first_item;
-    part.entries = reinterpret_cast<const ExpertFfnEntry*>(on_card + entries_at);
+    part.entries = reinterpret_cast<const ExpertFfnEntry*>(on_card + entries_at) + first_entry;
     first_item += part.item_count;
+    first_entry += part.entry_count;
   }
   const CudaStreamView stream = deps_.io.stream;
   if (!std::exchange(has_begun_, true)) HEARTH_RETURN_IF_ERROR(begin_->Record(stream));

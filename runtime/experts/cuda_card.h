@@ -80,7 +80,7 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
   struct Part {
     const uint32_t* item_count_word = nullptr;  // on the card; null: item_count of them
     const ExpertFfnItem* items = nullptr;       // on the card
-    const ExpertFfnEntry* entries = nullptr;    // on the card, of the whole list
+    const ExpertFfnEntry* entries = nullptr;    // on the card, of this part
     uint32_t item_count = 0;                    // at most
     uint32_t entry_count = 0;                   // likewise
     uint32_t rows_max = 0;                      // of an item
