@@ -66,8 +66,14 @@ absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(ModelRunner& runn
       new Generation(runner, tokenizer, clock, request, std::move(sampler), std::move(stops)));
   HEARTH_ASSIGN_OR_RETURN(gen->sequence_, runner.CreateSequence(context));
   const uint32_t rows_max = request.drafts_max + 1;
-  gen->logits_.resize(size_t{rows_max} * g.vocab_count);
-  gen->draft_logits_.resize(g.vocab_count);
+  std::span<float> logits = runner.logits_buffer();
+  const size_t row_floats = g.vocab_count, window_floats = rows_max * row_floats;
+  if (logits.size() < window_floats + row_floats) {
+    gen->logits_memory_.resize(window_floats + row_floats);
+    logits = gen->logits_memory_;
+  }
+  gen->logits_ = logits.first(window_floats);
+  gen->draft_logits_ = logits.subspan(window_floats, row_floats);
   gen->rows_.reserve(rows_max);
   gen->emitted_.resize(rows_max);
   gen->drafts_.reserve(rows_max);
@@ -90,9 +96,8 @@ absl::Status Generation::ReadPrompt(const PromptProgress& progress) {
     HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kPrompt, {&stats_.served, 1}));
     begin += count;
     if (begin == prompt.size()) {
-      HEARTH_RETURN_IF_ERROR(
-          runner_.Head(static_cast<uint32_t>(count) - 1, 1,
-                       std::span(logits_).first(runner_.geometry().vocab_count)));
+      HEARTH_RETURN_IF_ERROR(runner_.Head(static_cast<uint32_t>(count) - 1, 1,
+                                          logits_.first(runner_.geometry().vocab_count)));
     }
     HEARTH_RETURN_IF_ERROR(runner_.Commit(*sequence_, static_cast<uint32_t>(count)));
     if (begin < prompt.size() && request_.drafts_max > 0) {
@@ -182,7 +187,7 @@ absl::StatusOr<Acceptance> Generation::Accept(uint32_t rows, std::span<const Tok
   const uint32_t vocab = runner_.geometry().vocab_count;
   rows_.clear();
   for (uint32_t r = 0; r < rows; ++r) {
-    rows_.push_back(std::span<const float>(logits_).subspan(size_t{r} * vocab, vocab));
+    rows_.push_back(logits_.subspan(size_t{r} * vocab, vocab));
   }
   const auto budget = token_limit_ - static_cast<uint32_t>(output_.size());
   HEARTH_ASSIGN_OR_RETURN(Acceptance accepted,

@@ -103,8 +103,9 @@ class Generation {
   std::vector<TokenId> drafts_;
   std::vector<TokenId> emitted_;
   std::vector<TokenId> pair_tokens_;
-  std::vector<float> logits_;        // (kDraftsMax + 1, vocab)
-  std::vector<float> draft_logits_;  // (vocab)
+  std::vector<float> logits_memory_;  // where the backend has none of its own; good within a call
+  std::span<float> logits_;           // (drafts_max + 1, vocab)
+  std::span<float> draft_logits_;     // (vocab)
   std::vector<std::span<const float>> rows_;
   std::string pending_text_;
   GenerationStats stats_;

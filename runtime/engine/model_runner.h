@@ -114,6 +114,7 @@ class ModelRunner {
   // A pass of the MTP layer. Afterwards Head() gives draft logits.
   absl::Status RunDraft(Sequence& sequence, std::span<const TokenId> tokens,
                         Backend::DraftSource source);
+  std::span<float> logits_buffer() { return backend_->logits_buffer(); }
   absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits);
   // The window is over when all its sequences are committed: heat ages and slots may change hands.
   absl::Status Commit(Sequence& sequence, uint32_t row_count);
