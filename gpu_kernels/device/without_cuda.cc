@@ -15,8 +15,8 @@
 namespace hearth {
 
 absl::Status WithoutCuda(std::string_view what) {
-  return absl::UnimplementedError(absl::StrCat(
-      ToAbsl(what), ": this build has no CUDA; build it where nvcc is found"));
+  return absl::UnimplementedError(
+      absl::StrCat(ToAbsl(what), ": this build has no CUDA; build it where nvcc is found"));
 }
 
 absl::StatusOr<GpuList> ListGpus() { return WithoutCuda("GPUs"); }

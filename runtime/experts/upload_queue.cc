@@ -148,9 +148,7 @@ absl::Status UploadQueue::Await(std::unique_lock<std::mutex>& lock, uint32_t mar
     HEARTH_ASSIGN_OR_RETURN(const bool passed, engine_.HasPassed(mark));
     if (passed) return absl::OkStatus();
     if (clock_.NowNs() - begin_ns > options_.timeout_ns) return Late(slot);
-    lock.unlock();
-    std::this_thread::sleep_for(std::chrono::nanoseconds(options_.poll_ns));
-    lock.lock();
+    changed_.wait_for(lock, std::chrono::nanoseconds(options_.poll_ns));
   }
 }
 
@@ -219,9 +217,7 @@ void UploadQueue::Step(std::unique_lock<std::mutex>& lock) {
     return AnswerOldest(lock, Verify(lock, item));
   }
   if (waiting_ > 0 && in_flight_ < options_.in_flight_max) return;
-  lock.unlock();
-  std::this_thread::sleep_for(std::chrono::nanoseconds(options_.poll_ns));
-  lock.lock();
+  changed_.wait_for(lock, std::chrono::nanoseconds(options_.poll_ns));
 }
 
 void UploadQueue::WatchMain() {
