@@ -10,6 +10,7 @@
 #include "cache/store/remote_store.h"
 #include "cache/store/whole_arena.h"
 #include "gpu_kernels/device/gpu_memory.h"
+#include "gpu_kernels/ops/link_copy.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
@@ -184,6 +185,10 @@ absl::Status ExpertPlacement::MakeCardSlots(const Deps& deps, const ExpertOption
                                            card));
   gpu_recorder_ = cuda_card.get();
   card_ = std::move(cuda_card);
+  // Of recorded windows nothing is measured on the way; without pinned memory nothing is known.
+  const uint64_t blob_bytes = layouts[0].stride_bytes();
+  const absl::StatusOr<double> rate = MeasureUploadRate(gpu.id, pinned_.first_piece(), blob_bytes);
+  if (rate.ok() && *rate > 0) upload_expert_ns_ = static_cast<double>(blob_bytes) / *rate * 1e9;
   return absl::OkStatus();
 }
 
@@ -233,7 +238,8 @@ absl::StatusOr<std::unique_ptr<ExpertPlacement>> ExpertPlacement::Load(const Dep
                          .ranks = moe.experts_per_token,
                          .pcie_share = options.pcie_share,
                          .pcie_window_bytes_max = options.pcie_window_bytes_max,
-                         .promotions_max = kUploadsMax});
+                         .promotions_max = kUploadsMax,
+                         .costs = {.pcie_expert_ns = p->upload_expert_ns_}});
   if (p->slots_ != nullptr) {
     const uint32_t trunk_layers = deps.pack.manifest.geometry.layer_count();
     p->regret_ = std::make_unique<RegretGauge>(

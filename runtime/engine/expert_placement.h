@@ -92,6 +92,7 @@ class ExpertPlacement {
   std::unique_ptr<SlotDevice> device_;
   std::unique_ptr<ExpertCard> card_;
   GpuExpertRecorder* gpu_recorder_ = nullptr;  // the card
+  double upload_expert_ns_ = 0;                // measured; 0: not known
   std::vector<std::string> slot_notes_;
   std::unique_ptr<ExpertPool> pool_;
   std::unique_ptr<RegretGauge> regret_;
