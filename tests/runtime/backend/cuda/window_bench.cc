@@ -2,7 +2,6 @@
 // window takes beside the bytes of dense weights that it reads at the card's measured copy rate,
 // and what a half layer of exchange costs. Weights hold one pattern; only time is measured.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <span>
@@ -12,6 +11,7 @@
 #include "gpu_kernels/device/gpu_info.h"
 #include "gpu_kernels/ops/read_probe.h"
 #include "runtime/backend/cuda/cuda_backend.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/file.h"
 #include "runtime/base/status.h"
 
@@ -122,8 +122,8 @@ class PatternWeights {
   uint64_t bytes_ = 0;
 };
 
-double SecondsSince(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+double SecondsSince(Clock& clock, int64_t begin_ns) {
+  return static_cast<double>(clock.NowNs() - begin_ns) * 1e-9;
 }
 
 struct WindowTime {
@@ -132,23 +132,23 @@ struct WindowTime {
 };
 
 absl::StatusOr<WindowTime> TimeWindows(Backend& backend, const ModelGeometry& g, Sequence& sequence,
-                                       uint32_t rows) {
+                                       uint32_t rows, Clock& clock) {
   constexpr int kWindows = 24;
   const std::vector<TokenId> tokens(rows, 1);
   const Segment segment{.sequence = &sequence, .tokens = tokens};
   const std::span<float> logits = backend.logits_buffer().first(size_t{rows} * g.vocab_count);
   std::vector<double> layers, heads;
   for (int i = 0; i < kWindows; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+    const int64_t begin_ns = clock.NowNs();
     HEARTH_RETURN_IF_ERROR(backend.BeginTrunk({&segment, 1}, Phase::kWindow));
     for (uint32_t layer = 0; layer < g.layer_count(); ++layer) {
       HEARTH_RETURN_IF_ERROR(backend.FirstHalf(LayerId(layer)).status());
       HEARTH_RETURN_IF_ERROR(backend.SecondHalf(LayerId(layer), backend.expert_output_buffer()));
     }
-    layers.push_back(SecondsSince(begin) * 1e6);
-    const auto head = std::chrono::steady_clock::now();
+    layers.push_back(SecondsSince(clock, begin_ns) * 1e6);
+    const int64_t head_ns = clock.NowNs();
     HEARTH_RETURN_IF_ERROR(backend.Head(0, rows, logits));
-    heads.push_back(SecondsSince(head) * 1e6);
+    heads.push_back(SecondsSince(clock, head_ns) * 1e6);
     HEARTH_RETURN_IF_ERROR(backend.Commit(sequence, 1));
   }
   std::sort(layers.begin(), layers.end());
@@ -178,17 +178,18 @@ absl::Status Run() {
     options.gpu = gpu.id;
     options.context_tokens_max = 16384;
     options.recorded_windows = recorded;
-    const auto upload = std::chrono::steady_clock::now();
+    const int64_t upload_ns = clock.NowNs();
     HEARTH_ASSIGN_OR_RETURN(
         std::unique_ptr<Backend> backend,
         CreateCudaBackend({.weights = weights, .clock = clock}, options, nullptr));
-    std::printf("%s: made in %.2f s\n", recorded ? "recorded" : "launched", SecondsSince(upload));
+    std::printf("%s: made in %.2f s\n", recorded ? "recorded" : "launched",
+                SecondsSince(clock, upload_ns));
     HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, backend->CreateSequence(16384));
     const std::vector<TokenId> prompt(256, 1);
     const uint32_t prompt_passes = recorded ? 32 : 2;  // beyond 2048 tokens attention is sparse
     for (uint32_t i = 0; i < prompt_passes; ++i) {
       const Segment segment{.sequence = sequence.get(), .tokens = prompt};
-      const auto begin = std::chrono::steady_clock::now();
+      const int64_t begin_ns = clock.NowNs();
       HEARTH_RETURN_IF_ERROR(backend->BeginTrunk({&segment, 1}, Phase::kPrompt));
       for (uint32_t layer = 0; layer < g.layer_count(); ++layer) {
         HEARTH_RETURN_IF_ERROR(backend->FirstHalf(LayerId(layer)).status());
@@ -197,12 +198,14 @@ absl::Status Run() {
       }
       (void)backend->residual();
       if (i + 1 == prompt_passes) {
-        std::printf("prompt pass of 256 at %u: %.2f ms\n", i * 256, SecondsSince(begin) * 1e3);
+        std::printf("prompt pass of 256 at %u: %.2f ms\n", i * 256,
+                    SecondsSince(clock, begin_ns) * 1e3);
       }
       HEARTH_RETURN_IF_ERROR(backend->Commit(*sequence, 256));
       if (recorded && i == 0) {
         for (const uint32_t rows : {1u, 4u, 8u}) {
-          HEARTH_ASSIGN_OR_RETURN(const WindowTime t, TimeWindows(*backend, g, *sequence, rows));
+          HEARTH_ASSIGN_OR_RETURN(const WindowTime t,
+                                  TimeWindows(*backend, g, *sequence, rows, clock));
           std::printf(
               "  near 256 tokens, rows %u: layers %7.0f us (%5.1f a layer), head %6.0f us\n", rows,
               t.layers_us, t.layers_us / g.layer_count(), t.head_us);
@@ -210,7 +213,7 @@ absl::Status Run() {
       }
     }
     for (const uint32_t rows : {1u, 2u, 3u, 4u, 5u, 8u, 9u}) {
-      HEARTH_ASSIGN_OR_RETURN(const WindowTime t, TimeWindows(*backend, g, *sequence, rows));
+      HEARTH_ASSIGN_OR_RETURN(const WindowTime t, TimeWindows(*backend, g, *sequence, rows, clock));
       const double all = t.layers_us + t.head_us;
       std::printf(
           "  rows %u: layers %7.0f us (%5.1f a layer), head %6.0f us, all %7.0f us = %.2f "
