@@ -85,7 +85,7 @@ class CudaBackendTest : public OnGpu {
       all.insert(all.end(), logits.begin(), logits.end());
       const absl::Status committed = backend.Commit(*sequence, static_cast<uint32_t>(rows));
       EXPECT_TRUE(committed.ok()) << committed;
-      if (!committed.ok() || HasFailure()) break;
+      if (!committed.ok()) break;
       at += rows;
     }
     return all;
