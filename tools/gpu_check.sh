@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds hearth, the GPU tests and benchmarks for one architecture (default 90), with the libraries
-# that they need beside them, into build/gpu-carry; then prints how to run them on a machine that has
-# the GPU but not this one's packages.
+# that they need beside them, into build/gpu-carry; then prints how to run them on a machine that
+# has the GPU but not this one's packages.
 # usage: tools/gpu_check.sh [ARCHITECTURE]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -26,7 +26,8 @@ inline constexpr uint32_t kExpertRowsMax = 8;  // rows of one expert in one call
 inline constexpr uint32_t kExpertItemsMax = 1
                                             << 15;  // below the 65,535 of a grid's second dimension
 
-// What: shapes and bounds. A captured graph keeps them; the lists themselves are read on the device.
+// What: shapes and bounds. A captured graph keeps them; the lists themselves are read on the
+// device.
 struct ExpertFfnDesc {
   ExpertLayout layout;       // kNvfp4
   uint32_t item_count = 0;   // most distinct experts, 1 to kExpertItemsMax
@@ -70,7 +71,7 @@ static_assert(sizeof(ExpertFfnEntry) == 8);
 
 // Where: device addresses, valid until the stream has passed the launch.
 struct ExpertFfnArgs {
-  const ExpertFfnItem* items = nullptr;     // (item_count)
+  const ExpertFfnItem* items = nullptr;  // (item_count)
   // How many of `items` there are: a word in device memory, 0 to desc.item_count, read by the
   // kernels. Null: desc.item_count of them.
   const uint32_t* item_count = nullptr;

@@ -30,9 +30,8 @@ absl::Status LaunchLinkCopy(const std::byte* from, std::byte* to, uint64_t bytes
                             CudaStreamView stream) {
   HEARTH_CHECK(bytes % sizeof(uint4) == 0 && blocks > 0);
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
-  LinkCopyKernel<<<blocks, kThreads, 0, stream.get()>>>(reinterpret_cast<const uint4*>(from),
-                                                        reinterpret_cast<uint4*>(to),
-                                                        bytes / sizeof(uint4));
+  LinkCopyKernel<<<blocks, kThreads, 0, stream.get()>>>(
+      reinterpret_cast<const uint4*>(from), reinterpret_cast<uint4*>(to), bytes / sizeof(uint4));
   return CudaStatus(cudaGetLastError(), "launch of an upload");
 }
 

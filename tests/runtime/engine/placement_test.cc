@@ -286,13 +286,10 @@ TEST_F(MemoryPlanTest, SlotsOfACardAreNotRam) {
   const PassLimits limits;
   GpuInfo gpu;
   gpu.id = GpuId(0);
-  const auto on_host = PlanMemory(
-      {.pack = *pack, .experts = experts, .limits = limits, .context_tokens = 1024});
-  const auto on_card = PlanMemory({.pack = *pack,
-                                   .experts = experts,
-                                   .limits = limits,
-                                   .context_tokens = 1024,
-                                   .gpu = &gpu});
+  const auto on_host =
+      PlanMemory({.pack = *pack, .experts = experts, .limits = limits, .context_tokens = 1024});
+  const auto on_card = PlanMemory(
+      {.pack = *pack, .experts = experts, .limits = limits, .context_tokens = 1024, .gpu = &gpu});
   if (absl::IsUnimplemented(on_card.status())) GTEST_SKIP() << on_card.status();
   ASSERT_TRUE(on_card.ok() && on_host.ok()) << on_card.status();
   EXPECT_EQ(BytesOf(*on_card, "slots"), BytesOf(*on_host, "slots in place of a card"));

@@ -1,5 +1,5 @@
-"""hearth bench window on the host in place of a card: the ledger adds up, hits follow the slots, the
-scratch folder is gone."""
+"""hearth bench window on the host in place of a card: the ledger adds up, hits follow the slots,
+the scratch folder is gone."""
 import json
 import os
 import subprocess
