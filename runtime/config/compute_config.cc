@@ -40,7 +40,8 @@ absl::Status ValidateWorkers(const GivenFields& given, std::string_view cpus) {
 absl::Status ComputeConfig::Validate(const GivenFields& given) const {
   HEARTH_ASSIGN_OR_RETURN(const DeviceSetting setting, ParseDevice(device));
   if (setting.kind == DeviceSetting::Kind::kCpu && given.Has("kv")) {
-    return absl::InvalidArgumentError("kv: has no effect with --device cpu, which keeps fp32");
+    return absl::InvalidArgumentError(
+        "kv: has no effect on the CPU, which keeps fp32; give --device auto or cuda");
   }
   return ValidateWorkers(given, cpus);
 }

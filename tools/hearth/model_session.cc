@@ -64,7 +64,11 @@ KvFormat KvFormatOf(KvChoice choice) {
 absl::Status PlaceOnCard(const Pack& pack, const ComputeConfig& compute, const CacheConfig& cache,
                          const CommandIo& io, RunnerOptions& options) {
   HEARTH_ASSIGN_OR_RETURN(const DeviceSetting setting, ParseDevice(compute.device));
-  if (setting.kind == DeviceSetting::Kind::kCpu) return absl::OkStatus();
+  if (setting.kind == DeviceSetting::Kind::kCpu) {
+    if (!cache.vram_reserve) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "vram_reserve: has no effect on the CPU; give --device auto or cuda");
+  }
   DeviceNeeds needs{.arithmetic = options.arithmetic};
   absl::StatusOr<GpuList> gpus = ListGpus();
   if (gpus.ok() && !gpus->gpus.empty()) {

@@ -202,7 +202,7 @@ TEST(HelpText, TheLargestConfigsFitAScreenAndShowDefaultsAndBounds) {
   EXPECT_THAT(page, HasSubstr("--max-tokens N"));
   EXPECT_THAT(page, HasSubstr("most tokens drafted per window, 0 = off (0 to 8; default 3)"));
   EXPECT_THAT(page, Not(HasSubstr("--arithmetic reference|fast")));
-  EXPECT_THAT(page, HasSubstr("--help compute: --arithmetic, "));
+  EXPECT_THAT(page, HasSubstr("--help compute: --device, "));
   const std::string compute = CommandHelp({"run", "", ""}, FieldsOf(generate), "compute");
   EXPECT_THAT(compute, HasSubstr("--arithmetic reference|fast"));
   EXPECT_THAT(compute, Not(HasSubstr("--max-tokens")));
