@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pack/format/float_codes.h"
+#include "pack/synth/synthetic_geometry.h"
 #include "runtime/backend/cuda/backend_plan.h"
 #include "runtime/backend/cuda/matmul_launch.h"
 #include "runtime/backend/cuda/memory_layout.h"
@@ -20,42 +21,7 @@
 namespace hearth {
 namespace {
 
-// The published model's shape, as far as layouts depend on it.
-ModelGeometry FullGeometry() {
-  ModelGeometry g;
-  g.vocab_count = 248320;
-  g.hidden = 2560;
-  for (uint32_t l = 0; l < 48; ++l) {
-    g.layers.push_back(l % 4 == 3 ? MixerKind::kQsa : MixerKind::kGdn);
-  }
-  g.stream_count = 4;
-  g.hc_rank = 320;
-  g.norm_epsilon = 1e-6f;
-  g.context_tokens_max = 262144;
-  g.attention = {.head_count = 24,
-                 .kv_head_count = 2,
-                 .head_dim = 256,
-                 .rotary_dim = 64,
-                 .rope_theta = 1e7,
-                 .indexer_head_count = 4,
-                 .indexer_head_dim = 128,
-                 .block_tokens = 4,
-                 .block_count_max = 512};
-  g.gdn = {.key_head_count = 16,
-           .value_head_count = 48,
-           .key_head_dim = 128,
-           .value_head_dim = 128,
-           .conv_taps = 4};
-  g.moe = {.expert_count = 512, .experts_per_token = 10, .expert_width = 640, .shared_width = 640};
-  g.ngram = {.layer = 1,
-             .ngram_size = 3,
-             .heads_per_ngram = 8,
-             .row_dim = 160,
-             .conv_taps = 4,
-             .row_count = 1000};
-  g.has_mtp = true;
-  return g;
-}
+ModelGeometry FullGeometry() { return NamedGeometry(SyntheticModel::kFlashNext); }
 
 TEST(MemoryLayout, ArraysAreAlignedAndDoNotOverlap) {
   MemoryLayout layout;

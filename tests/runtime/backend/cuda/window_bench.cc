@@ -10,6 +10,7 @@
 
 #include "gpu_kernels/device/gpu_info.h"
 #include "gpu_kernels/ops/read_probe.h"
+#include "pack/synth/synthetic_geometry.h"
 #include "runtime/backend/cuda/cuda_backend.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/file.h"
@@ -20,32 +21,11 @@ namespace {
 
 constexpr uint64_t kPatternBytes = uint64_t{1} << 30;
 
+// Without the n-gram table and the MTP head, which have files of their own.
 ModelGeometry FlashNextGeometry() {
-  ModelGeometry g;
-  g.vocab_count = 248320;
-  g.hidden = 2560;
-  for (uint32_t l = 0; l < 48; ++l) {
-    g.layers.push_back(l % 4 == 3 ? MixerKind::kQsa : MixerKind::kGdn);
-  }
-  g.stream_count = 4;
-  g.hc_rank = 320;
-  g.norm_epsilon = 1e-6f;
-  g.context_tokens_max = 262144;
-  g.attention = {.head_count = 24,
-                 .kv_head_count = 2,
-                 .head_dim = 256,
-                 .rotary_dim = 64,
-                 .rope_theta = 1e7,
-                 .indexer_head_count = 4,
-                 .indexer_head_dim = 128,
-                 .block_tokens = 4,
-                 .block_count_max = 512};
-  g.gdn = {.key_head_count = 16,
-           .value_head_count = 48,
-           .key_head_dim = 128,
-           .value_head_dim = 128,
-           .conv_taps = 4};
-  g.moe = {.expert_count = 512, .experts_per_token = 10, .expert_width = 640, .shared_width = 640};
+  ModelGeometry g = NamedGeometry(SyntheticModel::kFlashNext);
+  g.ngram = {};
+  g.has_mtp = false;
   return g;
 }
 
