@@ -3,7 +3,6 @@
 #include "gpu_kernels/ops/expert_ffn.h"
 
 #include <cmath>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -32,28 +31,6 @@ class ExpertFfn : public OnGpu {
   }
 };
 
-enum class Nans { kNone, kAnyPayload };
-
-bool SameFloat(float a, float b, Nans nans) {
-  const auto computed_nan = [](float v) {
-    return v != v && std::bit_cast<uint32_t>(v) != kUnwrittenBits;
-  };
-  if (nans == Nans::kAnyPayload && computed_nan(a) && computed_nan(b)) return true;
-  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
-}
-
-void ExpectSameFloats(const std::vector<float>& expected, const std::vector<float>& actual,
-                      Nans nans, const std::string& what) {
-  ASSERT_EQ(expected.size(), actual.size());
-  if (nans == Nans::kNone) {
-    if (std::memcmp(expected.data(), actual.data(), expected.size() * 4) == 0) return;
-  }
-  for (size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_TRUE(SameFloat(expected[i], actual[i], nans))
-        << what << ": float " << i << " is " << actual[i] << ", the CPU gives " << expected[i];
-  }
-}
-
 void ExpectSameAnswer(const ExpertFfnAnswer& expected, const ExpertFfnAnswer& actual, Nans nans,
                       const std::string& what) {
   ExpectSameFloats(expected.h.scale, actual.h.scale, nans, what + " scales of h");
@@ -66,17 +43,6 @@ bool HasNan(const ExpertFfnAnswer& answer) {
   return std::any_of(answer.y.begin(), answer.y.end(), [](float v) {
     return v != v && std::bit_cast<uint32_t>(v) != kUnwrittenBits;
   });
-}
-
-// Rows of x of every kind: wild magnitudes, one that is all zero, one that is almost all zero.
-std::vector<float> WindowRows(Prng* prng, uint32_t rows, uint32_t hidden) {
-  std::vector<float> x = WildFloats(prng, size_t{rows} * hidden);
-  if (rows > 1) std::fill_n(&x[hidden], hidden, 0.0f);
-  if (rows > 2) {
-    std::fill_n(&x[size_t{2} * hidden], hidden, -0.0f);
-    x[size_t{2} * hidden + hidden / 2] = 3.0f;
-  }
-  return x;
 }
 
 struct Shape {
@@ -160,20 +126,8 @@ TEST_F(ExpertFfn, ActivationsAtTheEndsOfTheirRange) {
   Prng prng(503);
   const uint32_t hidden = 640;
   const uint32_t width = 96;
-  std::vector<float> x = RandomFloats(&prng, 8 * hidden, 1);
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (uint32_t k = 0; k < hidden; ++k) {
-    x[0 * hidden + k] *= 1e-44f;
-    x[1 * hidden + k] *= 1e-38f;
-    x[2 * hidden + k] = k % 2 == 0 ? 127.0f : -127.0f;
-    x[3 * hidden + k] = x[3 * hidden + k] > 0 ? 3e38f : -3e38f;
-    x[4 * hidden + k] *= 1e36f;
-    x[7 * hidden + k] *= 1e20f;
-  }
-  x[5 * hidden + 17] = std::numeric_limits<float>::quiet_NaN();
-  x[6 * hidden + 333] = -kInfinity;
   const ExpertLayout layout = {ExpertFormat::kNvfp4, hidden, width};
-  ExpertFfnCase c(layout, Quantized(x, 8, hidden));
+  ExpertFfnCase c(layout, Quantized(RowsAtTheEnds(&prng, hidden), 8, hidden));
   for (const uint32_t rows : {8u, 8u, 8u, 3u}) {
     c.AddItem(&prng, ExpertBlob::Random(&prng, ExpertFormat::kNvfp4, hidden, width), rows);
   }

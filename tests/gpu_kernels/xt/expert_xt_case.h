@@ -19,6 +19,7 @@
 #include "runtime/base/status.h"
 #include "tests/cpu_kernels/kernel_fixture.h"
 #include "tests/cpu_kernels/xt_blob.h"
+#include "tests/gpu_kernels/expert_case.h"
 
 namespace hearth {
 
@@ -49,46 +50,8 @@ struct XtRowsBuffer {
   XtRows View() const { return {q.data(), scale.data(), sum.data(), rows, cols}; }
 };
 
-// Expert i is blobs[i]; its rows are entries [item_begin[i], item_begin[i + 1]).
-struct ExpertXtCase {
-  ExpertLayout layout;
-  std::vector<XtBlob> blobs;
-  std::vector<uint32_t> item_begin = {0};
-  std::vector<ExpertFfnEntry> entries;
-  XtRowsBuffer x;
-  uint32_t y_rows = 0;
-  uint32_t y_stride = 0;
-
-  ExpertXtCase(const ExpertLayout& layout_in, XtRowsBuffer x_in)
-      : layout(layout_in), x(std::move(x_in)), y_stride(layout_in.hidden + 3) {}
-
-  // Distinct rows of x in any order; each entry has a row of y of its own, and every third row of y
-  // belongs to nobody.
-  void AddItem(Prng* prng, XtBlob blob, uint32_t rows) {
-    std::vector<uint32_t> left(x.rows);
-    for (uint32_t t = 0; t < x.rows; ++t) left[t] = t;
-    for (uint32_t t = 0; t < rows; ++t) {
-      std::swap(left[t], left[t + prng->Below(left.size() - t)]);
-      entries.push_back({left[t], static_cast<uint32_t>(entries.size() * 3 / 2)});
-    }
-    blobs.push_back(std::move(blob));
-    item_begin.push_back(static_cast<uint32_t>(entries.size()));
-  }
-  // Rows of y in an order of their own.
-  void Finish(Prng* prng) {
-    y_rows = static_cast<uint32_t>(entries.size() * 3 / 2 + 1);
-    for (size_t i = 0; i < entries.size(); ++i) {
-      std::swap(entries[i].y_row, entries[i + prng->Below(entries.size() - i)].y_row);
-    }
-  }
-  uint32_t item_count() const { return static_cast<uint32_t>(blobs.size()); }
-  uint32_t rows_max() const {
-    uint32_t most = 0;
-    for (size_t i = 0; i + 1 < item_begin.size(); ++i) {
-      most = std::max(most, item_begin[i + 1] - item_begin[i]);
-    }
-    return most;
-  }
+struct ExpertXtCase : ExpertCase<XtBlob, XtRowsBuffer> {
+  using ExpertCase::ExpertCase;
   // Room for more items than there are.
   ExpertXtDesc Desc() const {
     return {.layout = layout,

@@ -2,8 +2,6 @@
 // quantised h between the launches, and the bytes around both, which must stay as they were.
 #include "gpu_kernels/ops/xt/expert_xt.h"
 
-#include <cmath>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 
@@ -40,40 +38,12 @@ class ExpertXt : public OnGpu {
   }
 };
 
-enum class Nans { kNone, kAnyPayload };
-
-void ExpectSameFloats(const std::vector<float>& expected, const std::vector<float>& actual,
-                      Nans nans, const std::string& what) {
-  ASSERT_EQ(expected.size(), actual.size());
-  const auto computed_nan = [](float v) {
-    return v != v && std::bit_cast<uint32_t>(v) != kUnwrittenBits;
-  };
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const float a = expected[i];
-    const float b = actual[i];
-    if (nans == Nans::kAnyPayload && computed_nan(a) && computed_nan(b)) continue;
-    ASSERT_EQ(std::bit_cast<uint32_t>(a), std::bit_cast<uint32_t>(b))
-        << what << ": float " << i << " is " << b << ", the CPU gives " << a;
-  }
-}
-
 void ExpectSameAnswer(const ExpertXtAnswer& expected, const ExpertXtAnswer& actual, Nans nans,
                       const std::string& what) {
   ExpectSameFloats(expected.h.scale, actual.h.scale, nans, what + " scales of h");
   EXPECT_EQ(expected.h.q, actual.h.q) << what;
   EXPECT_EQ(expected.h.sum, actual.h.sum) << what;
   ExpectSameFloats(expected.y, actual.y, nans, what + " y");
-}
-
-// Rows of x of every kind: wild magnitudes, one that is all zero, one that is almost all zero.
-std::vector<float> WindowRows(Prng* prng, uint32_t rows, uint32_t hidden) {
-  std::vector<float> x = WildFloats(prng, size_t{rows} * hidden);
-  if (rows > 1) std::fill_n(&x[hidden], hidden, 0.0f);
-  if (rows > 2) {
-    std::fill_n(&x[size_t{2} * hidden], hidden, -0.0f);
-    x[size_t{2} * hidden + hidden / 2] = 3.0f;
-  }
-  return x;
 }
 
 struct Shape {
@@ -153,20 +123,9 @@ TEST_F(ExpertXt, ActivationsAtTheEndsOfTheirRange) {
   Prng prng(703);
   const uint32_t hidden = 640;
   const uint32_t width = 96;
-  std::vector<float> x = RandomFloats(&prng, 8 * hidden, 1);
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (uint32_t k = 0; k < hidden; ++k) {
-    x[0 * hidden + k] *= 1e-44f;
-    x[1 * hidden + k] *= 1e-38f;
-    x[2 * hidden + k] = k % 2 == 0 ? 127.0f : -127.0f;
-    x[3 * hidden + k] = x[3 * hidden + k] > 0 ? 3e38f : -3e38f;
-    x[4 * hidden + k] *= 1e36f;
-    x[7 * hidden + k] *= 1e20f;
-  }
-  x[5 * hidden + 17] = std::numeric_limits<float>::quiet_NaN();
-  x[6 * hidden + 333] = -kInfinity;
   const ExpertLayout layout = *ExpertLayout::Create(ExpertFormat::kXt, hidden, width, {4, 3, 3});
-  ExpertXtCase c(layout, XtRowsBuffer::Of(ScalarKernels(), x, 8, hidden));
+  ExpertXtCase c(layout,
+                 XtRowsBuffer::Of(ScalarKernels(), RowsAtTheEnds(&prng, hidden), 8, hidden));
   for (const uint32_t rows : {8u, 8u, 8u, 3u}) {
     c.AddItem(&prng, XtBlob::Random(&prng, hidden, width, layout.xt_bits), rows);
   }
