@@ -2,7 +2,6 @@
 // quantised h between the launches, and the bytes around both, which must stay as they were.
 #include "gpu_kernels/ops/xt/expert_xt.h"
 
-
 #include "absl/strings/str_cat.h"
 
 #include "tests/gpu_kernels/gpu_fixture.h"
