@@ -128,7 +128,7 @@ absl::Status ExpertPool::Decode(LayerId layer, const WindowPlan& plan,
     std::fill(decoded_of_.begin(), decoded_of_.end(), nullptr);  // full: forget all of them
     decoded_used_bytes_ = 0;
   }
-  for (size_t i = 0; i < plan.experts.size(); ++i) {
+  const auto decode = [&](size_t i) -> absl::Status {
     const std::byte*& decoded = DecodedBlob({layer, plan.experts[i].expert});
     if (decoded == nullptr) {
       HEARTH_ASSIGN_OR_RETURN(const std::byte* const blob, stored(i));
@@ -140,6 +140,14 @@ absl::Status ExpertPool::Decode(LayerId layer, const WindowPlan& plan,
     }
     done(i);
     weights[i] = {.blob = decoded};
+    return absl::OkStatus();
+  };
+  // What is at hand goes first: reads may need the very blocks that its leases hold.
+  for (const bool from_drive : {false, true}) {
+    for (size_t i = 0; i < plan.experts.size(); ++i) {
+      if ((plan.experts[i].service == Service::kSsd) != from_drive) continue;
+      HEARTH_RETURN_IF_ERROR(decode(i));
+    }
   }
   return absl::OkStatus();
 }
