@@ -90,7 +90,6 @@ TEST(SlotCacheThreads, WhatALeaseHoldsDoesNotChangeUnderItsReaders) {
   for (int i = 0; i < 3; ++i) readers.emplace_back(read);
 
   Prng prng(1);
-  uint64_t refused_count = 0;
   for (int window = 0; window < 1500; ++window) {
     for (uint32_t layer = 0; layer < 2; ++layer) {
       std::set<uint32_t> chosen;
@@ -108,7 +107,6 @@ TEST(SlotCacheThreads, WhatALeaseHoldsDoesNotChangeUnderItsReaders) {
         const absl::StatusOr<SlotRef> slot = cache->BeginFill(swap.in);
         if (!slot.ok()) {
           cache->CancelSwap(swap);
-          ++refused_count;
           continue;
         }
         memory[slot->slot.value].assign(kWords, WordOf(swap.in));
