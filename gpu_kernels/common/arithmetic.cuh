@@ -27,8 +27,27 @@ __device__ inline float ExpOf(float v) {
   return __uint_as_float(__float_as_uint(p) + (__float_as_uint(t) << 23));
 }
 
-__device__ inline float SiluOf(float v) {
-  return __fmul_rn(v, __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-v))));
+__device__ inline float SigmoidOf(float v) { return __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-v))); }
+
+__device__ inline float SiluOf(float v) { return __fmul_rn(v, SigmoidOf(v)); }
+
+// max|x| / 127 of magnitudes as integers, which keep their order; NaN is the largest.
+__device__ inline float QuantizationRatio(uint32_t magnitude_bits) {
+  return __fdiv_rn(__uint_as_float(magnitude_bits), 127.0f);
+}
+
+// Scale of a block of 32.
+__device__ inline float BlockScaleOf(uint32_t magnitude_bits) {
+  const float ratio = QuantizationRatio(magnitude_bits);
+  return ratio < kScaleMin ? 0.0f : __uint_as_float(__float_as_uint(ratio) & kScaleMantissaMask);
+}
+
+// A value that is not `valid` counts as zero.
+__device__ inline int32_t QuantizeValue(float x, float s, bool valid = true) {
+  float rounded = valid && s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
+  rounded = rounded > -127.0f ? rounded : -127.0f;
+  rounded = rounded < 127.0f ? rounded : 127.0f;
+  return static_cast<int32_t>(rounded);
 }
 
 // What a block of 32 activations becomes; lane i of the warp holds element i.
@@ -42,15 +61,8 @@ struct QuantizedLane {
 __device__ inline QuantizedLane QuantizeLane(float x, bool valid) {
   constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
   const uint32_t magnitude_bits = valid ? __float_as_uint(x) & 0x7FFFFFFFu : 0u;
-  // As integers, magnitudes keep their order and NaN is the largest.
-  const float ratio =
-      __fdiv_rn(__uint_as_float(__reduce_max_sync(kAllLanes, magnitude_bits)), 127.0f);
-  const float s =
-      ratio < kScaleMin ? 0.0f : __uint_as_float(__float_as_uint(ratio) & kScaleMantissaMask);
-  float rounded = valid && s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
-  rounded = rounded > -127.0f ? rounded : -127.0f;
-  rounded = rounded < 127.0f ? rounded : 127.0f;
-  const auto q = static_cast<int32_t>(rounded);
+  const float s = BlockScaleOf(__reduce_max_sync(kAllLanes, magnitude_bits));
+  const int32_t q = QuantizeValue(x, s, valid);
   int32_t sum = q;
   for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(kAllLanes, sum, offset);
   return {q, s, sum};

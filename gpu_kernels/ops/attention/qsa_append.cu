@@ -2,6 +2,7 @@
 // launch, one warp for each head of each row.
 #include <cuda_bf16.h>
 
+#include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/attention/qsa_device.cuh"
@@ -119,16 +120,12 @@ __device__ void StoreInt8(const Head& head, uint32_t dim, int8_t* to, float* sca
   uint32_t magnitude_bits = 0;
 #pragma unroll
   for (float x : head.x) magnitude_bits = max(magnitude_bits, __float_as_uint(x) & 0x7FFFFFFFu);
-  const float s = __fdiv_rn(__uint_as_float(__reduce_max_sync(kEveryLane, magnitude_bits)), 127.0f);
+  const float s = QuantizationRatio(__reduce_max_sync(kEveryLane, magnitude_bits));
   if (lane == 0) *scale = s;
 #pragma unroll
   for (uint32_t j = 0; j < kValuesPerLane; ++j) {
     const uint32_t i = j * kWarpLanes + lane;
-    if (i >= dim) continue;
-    float rounded = s != 0 ? rintf(__fdiv_rn(head.x[j], s)) : 0.0f;
-    rounded = rounded > -127.0f ? rounded : -127.0f;
-    rounded = rounded < 127.0f ? rounded : 127.0f;
-    to[i] = static_cast<int8_t>(rounded);
+    if (i < dim) to[i] = static_cast<int8_t>(QuantizeValue(head.x[j], s));
   }
 }
 

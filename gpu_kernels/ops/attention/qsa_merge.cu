@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) QsaMergeKernel(const QsaAttendKernel
     for (uint32_t s = kSharesAhead; s < shares; ++s) {
       sum = __fmaf_rn(weight[s], __ldg(partial + size_t{s} * width), sum);
     }
-    const float gate = __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-z)));
+    const float gate = SigmoidOf(z);
     y = __fmul_rn(__fdiv_rn(sum, weights.sum[element_head - first_head]), gate);
     args.out[size_t{row} * width + e] = y;
   }

@@ -51,7 +51,7 @@ __device__ inline float Activate(const KernelOutput& output, float v) {
   if (output.activation == Activation::kNone) return v;
   v = __fmul_rn(v, output.scale_in);
   if (output.activation == Activation::kSilu) return SiluOf(v);
-  return __fmul_rn(output.scale_out, __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-v))));
+  return __fmul_rn(output.scale_out, SigmoidOf(v));
 }
 
 __device__ inline void WriteOutput(const KernelOutput& output, uint32_t row_of_w, uint32_t row_of_x,

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu_kernels/common/arithmetic.cuh"
+#include "gpu_kernels/common/quantize_four.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
-#include "gpu_kernels/ops/dense/quantize_value.cuh"
 #include "runtime/base/status.h"
 
 namespace hearth {

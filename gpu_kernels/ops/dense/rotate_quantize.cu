@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu_kernels/common/quantize_four.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
-#include "gpu_kernels/ops/dense/quantize_value.cuh"
 #include "pack/format/xt_layout.h"
 #include "runtime/base/status.h"
 

@@ -7,6 +7,7 @@
 
 #include "cpu_kernels/ops/activation.h"
 #include "gpu_kernels/common/arithmetic.cuh"
+#include "gpu_kernels/common/quantize_four.cuh"
 #include "gpu_kernels/ops/mixer/quantized_out.h"
 
 namespace hearth {
@@ -15,8 +16,6 @@ inline constexpr uint32_t kWarpLanes = 32;
 inline constexpr uint32_t kAllWarpLanes = 0xFFFFFFFFu;
 inline constexpr uint32_t kBlockVectors = kActivationBlockValues / 4;  // of a quantised block
 inline constexpr uint32_t kBlockWarpsMax = 32;
-
-__device__ inline float SigmoidOf(float v) { return __fdiv_rn(1.0f, __fadd_rn(1.0f, ExpOf(-v))); }
 
 template <class T>
 __device__ inline T WarpSum(T v) {
@@ -74,42 +73,26 @@ __device__ inline float4 NormaliseVector(float4 x, float factor, float4 w) {
   });
 }
 
-// The scale of a block from the bits of its largest magnitude.
-__device__ inline float ScaleOfMagnitude(uint32_t bits) {
-  const float ratio = __fdiv_rn(__uint_as_float(bits), 127.0f);
-  return ratio < kScaleMin ? 0.0f : __uint_as_float(__float_as_uint(ratio) & kScaleMantissaMask);
-}
-
-__device__ inline int32_t QuantizeValue(float x, float s) {
-  float rounded = s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
-  rounded = rounded > -127.0f ? rounded : -127.0f;
-  rounded = rounded < 127.0f ? rounded : 127.0f;
-  return static_cast<int32_t>(rounded);
-}
-
 // Quantises vectors as QuantizeLane does single values: eight neighbouring lanes, the first of them
 // a multiple of eight, hold a block; `vector` counts vectors from the start of all rows, each row
 // filled up to whole blocks. All lanes of the warp call; a vector beyond its row's end is zero, and
 // lanes that are not `store` only take part in the exchange.
 __device__ inline void StoreQuantized(const QuantizedOut& out, size_t vector, float4 x,
                                       bool store) {
-  uint32_t bits = max(max(__float_as_uint(x.x) & 0x7FFFFFFFu, __float_as_uint(x.y) & 0x7FFFFFFFu),
-                      max(__float_as_uint(x.z) & 0x7FFFFFFFu, __float_as_uint(x.w) & 0x7FFFFFFFu));
+  uint32_t bits = MagnitudeBits(x);
 #pragma unroll
   for (uint32_t offset = kBlockVectors / 2; offset > 0; offset /= 2) {
     bits = max(bits, __shfl_xor_sync(kAllWarpLanes, bits, offset));
   }
-  const float s = ScaleOfMagnitude(bits);
-  const int32_t q[4] = {QuantizeValue(x.x, s), QuantizeValue(x.y, s), QuantizeValue(x.z, s),
-                        QuantizeValue(x.w, s)};
-  int32_t sum = q[0] + q[1] + q[2] + q[3];
+  const float s = BlockScaleOf(bits);
+  int32_t sum = 0;
+  const char4 q = QuantizeFour(x, s, &sum);
   sum += __shfl_xor_sync(kAllWarpLanes, sum, 1);
   sum += __shfl_xor_sync(kAllWarpLanes, sum, 2);
   if (!store) return;
   const size_t block = vector / kBlockVectors;
   const uint32_t in_block = vector % kBlockVectors;
-  reinterpret_cast<uint32_t*>(out.q)[vector] =
-      PermuteBytes(PermuteBytes(q[0], q[1], 0x0040), PermuteBytes(q[2], q[3], 0x0040), 0x5410);
+  reinterpret_cast<char4*>(out.q)[vector] = q;
   if (in_block == 0) out.scale[block] = s;
   if (in_block % 4 == 0) out.sum16[block * 2 + in_block / 4] = sum;
 }

@@ -79,14 +79,6 @@ __device__ inline void Butterflies(float (&v)[kLaneCols], uint32_t block) {
   }
 }
 
-// As cpu_kernels/scalar/quantize.cc.
-__device__ inline int32_t QuantizeOf(float x, float s) {
-  float rounded = s != 0 ? rintf(__fdiv_rn(x, s)) : 0.0f;
-  rounded = rounded > -127.0f ? rounded : -127.0f;
-  rounded = rounded < 127.0f ? rounded : 127.0f;
-  return static_cast<int32_t>(rounded);
-}
-
 // Fills `row` with rotated values; returns the largest magnitude's bits among this warp's.
 __device__ uint32_t RotateRow(const XtHiddenArgs& args, const std::byte* blob, uint32_t entry,
                               float* row) {
@@ -148,10 +140,10 @@ __global__ void __launch_bounds__(kHiddenThreads)
   uint32_t of_row = 0;
 #pragma unroll
   for (const uint32_t of_warp : largest_of) of_row = max(of_row, of_warp);
-  const float s = __fdiv_rn(__uint_as_float(of_row), 127.0f);
+  const float s = QuantizationRatio(of_row);
   int32_t sum = 0;
   for (uint32_t col = threadIdx.x; col < args.width; col += kHiddenThreads) {
-    const int32_t q = QuantizeOf(row[col], s);
+    const int32_t q = QuantizeValue(row[col], s);
     args.q[uint64_t{entry} * args.width + col] = static_cast<int8_t>(q);
     sum += q;
   }
