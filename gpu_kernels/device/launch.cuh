@@ -40,11 +40,13 @@ __device__ inline void AllowLaunchAfter() {
 struct LaunchShape {
   dim3 blocks = 1;
   dim3 threads = 1;
-  uint32_t shared_bytes = 0;  // dynamic
+  uint32_t shared_bytes = 0;    // dynamic
+  uint32_t cluster_blocks = 0;  // neighbours along x that form a cluster; 0: no clusters
+  bool overlaps = true;         // false: starts when the launch before it has ended
 };
 
 // Enqueues kernel(args...) on `stream`, whose GPU is the current one, overlapping the launch before
-// it. `what` for the error.
+// it where `shape` says so. Clusters need compute capability 9.0. `what` for the error.
 template <class... Params, class... Args>
 absl::Status LaunchOverlapping(std::string_view what, void (*kernel)(Params...),
                                const LaunchShape& shape, CudaStreamView stream,
@@ -54,16 +56,27 @@ absl::Status LaunchOverlapping(std::string_view what, void (*kernel)(Params...),
       CudaStatus(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
                                         static_cast<int>(stream.gpu().value)),
                  what));
-  cudaLaunchAttribute overlap;
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  uint32_t attribute_count = 0;
+  if (shape.overlaps && major >= 9) {
+    cudaLaunchAttribute& overlap = attributes[attribute_count++];
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster_blocks != 0) {
+    cudaLaunchAttribute& cluster = attributes[attribute_count++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = shape.cluster_blocks;
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = 1;
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.blocks;
   config.blockDim = shape.threads;
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream.get();
-  config.attrs = &overlap;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = attribute_count;
   return CudaStatus(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), what);
 }
 

@@ -214,7 +214,7 @@ __device__ void BandProducts(const MatmulKernelArgs& args, const TeamPlace& plac
     ahead.CopyAndAdvance(args, place, ring_address + s * kMatmulSlotBytes);
     CommitCopies();
   }
-  AwaitPreviousLaunch();
+  AwaitLaunchBefore();
   const StagedRows x = StageRows<kGroups>(args, x_room);
   __syncthreads();
 

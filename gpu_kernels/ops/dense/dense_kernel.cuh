@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "gpu_kernels/common/arithmetic.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/dense/dense_matmul.h"
 #include "gpu_kernels/ops/dense/dense_plan.h"
 
@@ -58,20 +59,6 @@ __device__ inline void WriteOutput(const KernelOutput& output, uint32_t row_of_w
                                    float v) {
   if (row_of_w >= output.rows) return;
   output.y[size_t{row_of_x} * output.y_stride + row_of_w] = Activate(output, v);
-}
-
-// The launch before this one in the stream has finished and its writes are visible. Until then only
-// weights may be read. Does nothing in a launch that starts after the one before it.
-__device__ inline void AwaitPreviousLaunch() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-// The next launch in the stream may start, if it was launched so that it may.
-__device__ inline void LetNextLaunchStart() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
 }
 
 // Which warp this is of which team.

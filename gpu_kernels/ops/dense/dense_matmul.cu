@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/dense/band_products.cuh"
 #include "gpu_kernels/ops/dense/dense_plan.h"
 #include "gpu_kernels/ops/dense/launch_limits.cuh"
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(kMatmulThreadsMax)
   constexpr int kGroups = kClass > kTensorRows ? 2 : 1;
   constexpr int kRowsAtOnce = kClass > kTensorRows ? kTensorRows : kClass;
   extern __shared__ uint4 shared[];
-  LetNextLaunchStart();
+  AllowLaunchAfter();
   const uint32_t warp = threadIdx.x / 32;
   const TeamPlace place = {warp / args.segments, warp % args.segments, threadIdx.x % 32};
   auto* bytes = reinterpret_cast<std::byte*>(shared);
@@ -114,8 +115,12 @@ absl::Status LaunchRows(const DenseMatmulArgs& args, const DenseMatmulCut& cut,
   HEARTH_RETURN_IF_ERROR(AllowSharedBytes(address, shared_bytes));
   HEARTH_ASSIGN_OR_RETURN(const uint32_t resident,
                           ResidentBlocks(address, cut.threads, shared_bytes));
-  return LaunchKernel(kernel, MatmulBlocks(cut, count, resident, gpu), cut.threads, shared_bytes,
-                      args.starts_early, stream, kernel_args);
+  return LaunchOverlapping("launch of a dense product", kernel,
+                           {.blocks = MatmulBlocks(cut, count, resident, gpu),
+                            .threads = cut.threads,
+                            .shared_bytes = shared_bytes,
+                            .overlaps = args.starts_early},
+                           stream, kernel_args);
 }
 
 }  // namespace

@@ -235,7 +235,8 @@ absl::Status Launch(const GemmKernelArgs& args, uint32_t blocks, CudaStreamView 
   constexpr uint32_t kSharedBytes = kStages * T::kStageBytes;
   HEARTH_RETURN_IF_ERROR(
       AllowSharedBytes(reinterpret_cast<const void*>(GemmQ8Kernel<T>), kSharedBytes));
-  return LaunchKernel(GemmQ8Kernel<T>, blocks, T::kThreads, kSharedBytes, false, stream, args);
+  GemmQ8Kernel<T><<<blocks, T::kThreads, kSharedBytes, stream.get()>>>(args);
+  return CudaStatus(cudaGetLastError(), "launch of a dense product");
 }
 
 }  // namespace

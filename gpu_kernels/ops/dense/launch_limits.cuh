@@ -37,30 +37,6 @@ inline absl::Status AllowSharedBytes(const void* kernel, uint32_t bytes) {
                     "shared memory of a kernel");
 }
 
-// `starts_early`: beside the launch before it in the stream, where the card can do that.
-template <class Args>
-absl::Status LaunchKernel(void (*kernel)(Args), uint32_t blocks, uint32_t threads,
-                          uint32_t shared_bytes, bool starts_early, CudaStreamView stream,
-                          const Args& args) {
-  int major = 0;
-  HEARTH_RETURN_IF_ERROR(
-      CudaStatus(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                                        static_cast<int>(stream.gpu().value)),
-                 "compute capability of the GPU"));
-  constexpr int kMajorThatStartsEarly = 9;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(blocks);
-  config.blockDim = dim3(threads);
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = stream.get();
-  config.attrs = &attribute;
-  config.numAttrs = starts_early && major >= kMajorThatStartsEarly ? 1 : 0;
-  return CudaStatus(cudaLaunchKernelEx(&config, kernel, args), "launch of a dense product");
-}
-
 // Blocks of threads that a multiprocessor holds at once, at least 1.
 inline absl::StatusOr<uint32_t> ResidentBlocks(const void* kernel, uint32_t threads,
                                                uint32_t shared_bytes) {

@@ -193,7 +193,7 @@ __device__ void RowProducts(const MatmulKernelArgs& args, const TeamPlace& place
     ahead.CopyAndAdvance(args, place, ring_address + s * kMatmulSlotBytes);
     CommitCopies();
   }
-  AwaitPreviousLaunch();
+  AwaitLaunchBefore();
   uint32_t slot = 0;
   for (uint32_t first = blockIdx.x * args.teams; first < index_count;
        first += gridDim.x * args.teams) {

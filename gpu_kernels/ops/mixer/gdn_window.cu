@@ -235,6 +235,18 @@ __global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelAr
 }
 
 template <bool kUpdateOnly>
+auto RowsKernelOf(uint32_t key_dim) {
+  switch (key_dim) {
+    case 32:
+      return GdnRowsKernel<2, kUpdateOnly>;
+    case 64:
+      return GdnRowsKernel<4, kUpdateOnly>;
+    default:
+      return GdnRowsKernel<8, kUpdateOnly>;
+  }
+}
+
+template <bool kUpdateOnly>
 absl::Status LaunchRows(KernelArgs args, uint32_t segments, uint32_t layers,
                         CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
@@ -247,35 +259,16 @@ absl::Status LaunchRows(KernelArgs args, uint32_t segments, uint32_t layers,
   const bool clusters = major >= 9;
   args.slices_per_block = clusters || kUpdateOnly ? 1 : slices;
   const uint32_t blocks_per_head = slices / args.slices_per_block;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = blocks_per_head;
-  attributes[1].val.clusterDim.y = 1;
-  attributes[1].val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(args.shape.value_heads * blocks_per_head, segments, layers);
-  config.blockDim = dim3(args.slices_per_block * kSliceThreads);
-  config.dynamicSmemBytes = StagedFloats(args.pass.window_rows_max, args.shape.key_dim,
-                                         args.slices_per_block * kSliceColumns) *
-                            sizeof(float);
-  config.stream = stream.get();
-  config.attrs = attributes;
-  config.numAttrs = !clusters ? 0 : kUpdateOnly ? 1 : 2;
-  cudaError_t error = cudaSuccess;
-  switch (args.shape.key_dim) {
-    case 32:
-      error = cudaLaunchKernelEx(&config, GdnRowsKernel<2, kUpdateOnly>, args);
-      break;
-    case 64:
-      error = cudaLaunchKernelEx(&config, GdnRowsKernel<4, kUpdateOnly>, args);
-      break;
-    default:
-      error = cudaLaunchKernelEx(&config, GdnRowsKernel<8, kUpdateOnly>, args);
-      break;
-  }
-  return CudaStatus(error, "launch of the delta rule");
+  const LaunchShape shape{
+      .blocks = dim3(args.shape.value_heads * blocks_per_head, segments, layers),
+      .threads = args.slices_per_block * kSliceThreads,
+      .shared_bytes =
+          static_cast<uint32_t>(StagedFloats(args.pass.window_rows_max, args.shape.key_dim,
+                                             args.slices_per_block * kSliceColumns) *
+                                sizeof(float)),
+      .cluster_blocks = clusters && !kUpdateOnly ? blocks_per_head : 0};
+  return LaunchOverlapping("launch of the delta rule",
+                           RowsKernelOf<kUpdateOnly>(args.shape.key_dim), shape, stream, args);
 }
 
 }  // namespace

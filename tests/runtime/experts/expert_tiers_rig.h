@@ -453,6 +453,18 @@ class Rig {
   std::unique_ptr<ExpertTiers> tiers;  // last: uses all of the above
 };
 
+// The windows among passes [begin, end), with nothing said about them but that they succeed.
+inline void RunWindows(Rig& rig, size_t begin, size_t end) {
+  const std::vector<Pass>& passes = TheWorld().passes;
+  for (size_t p = begin; p < end; ++p) {
+    if (passes[p].kind == TrafficKind::kPrompt) continue;
+    for (const LayerCase& c : passes[p].layers) {
+      ASSERT_TRUE(rig.Run(c, passes[p].kind).ok());
+    }
+    rig.tiers->EndWindow(1);
+  }
+}
+
 inline void RunAll(Rig& rig) {
   for (size_t p = 0; p < TheWorld().passes.size(); ++p) {
     SCOPED_TRACE(testing::Message() << "pass " << p);

@@ -286,20 +286,10 @@ TEST(ExpertTiers, WindowsAllocateNothing) {
              .store = {.miss_percent = 40, .takes_exchange = true},
              .pcie_share = 0.5,
              .worker_count = 2});
-    const std::vector<Pass>& passes = TheWorld().passes;
-    const auto run = [&](size_t begin, size_t end) {
-      for (size_t p = begin; p < end; ++p) {
-        if (passes[p].kind == TrafficKind::kPrompt) continue;
-        for (const LayerCase& c : passes[p].layers) {
-          ASSERT_TRUE(rig.Run(c, passes[p].kind).ok());
-        }
-        rig.tiers->EndWindow(1);
-      }
-    };
-    rig.RunChecked(passes[0]);
-    run(1, 15);
+    rig.RunChecked(TheWorld().passes[0]);
+    RunWindows(rig, 1, 15);
     const uint64_t before = AllocationCount();
-    run(15, 45);
+    RunWindows(rig, 15, 45);
     EXPECT_EQ(AllocationCount(), before) << budget.slot_count << " " << budget.share;
   }
 }
