@@ -20,6 +20,7 @@
 #include "tests/cpu_kernels/expert_blob.h"
 #include "tests/cpu_kernels/kernel_fixture.h"
 #include "tests/gpu_kernels/expert_case.h"
+#include "tests/gpu_kernels/experts_on_gpu.h"
 
 namespace hearth {
 
@@ -88,63 +89,34 @@ inline ExpertFfnAnswer AnswerOfCpu(const ExpertFfnCase& c, const CpuKernels& ker
   return answer;
 }
 
-// A vector in device memory, copied before the constructor's stream goes on.
-template <class T>
-absl::StatusOr<DeviceBuffer> OnDevice(std::span<const T> values, const UniqueStream& stream) {
-  HEARTH_ASSIGN_OR_RETURN(DeviceBuffer buffer,
-                          DeviceBuffer::Create(stream.view().gpu(), values.size_bytes()));
-  HEARTH_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(values), buffer, 0, stream.view()));
-  HEARTH_RETURN_IF_ERROR(stream.Synchronize());
-  return buffer;
-}
-
 // A case on a GPU, ready to be launched any number of times.
 class ExpertFfnOnGpu {
  public:
-  static constexpr uint64_t kWorkspaceGuardBytes = 256;
-  static constexpr std::byte kGuardByte{0xA5};
-
   // `copies`: how often the blobs lie in memory, for benchmarks that must not meet them in a cache.
   static absl::StatusOr<ExpertFfnOnGpu> Create(const ExpertFfnCase& c, const GpuInfo& gpu,
                                                const UniqueStream& stream, uint32_t copies = 1) {
     HEARTH_ASSIGN_OR_RETURN(const ExpertFfnPlan plan, PlanExpertFfn(c.Desc(), gpu.limits));
-    const uint64_t stride = c.layout.stride_bytes();
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer blobs,
-                            DeviceBuffer::Create(gpu.id, stride * c.blobs.size() * copies));
-    std::vector<ExpertFfnItem> items;
-    for (size_t i = 0; i < c.blobs.size() * copies; ++i) {
-      const size_t which = i % c.blobs.size();
-      HEARTH_RETURN_IF_ERROR(CopyToDevice({c.blobs[which].data(), c.layout.blob_bytes()}, blobs,
-                                          i * stride, stream.view()));
-      items.push_back({blobs.data() + i * stride, c.item_begin[which],
-                       c.item_begin[which + 1] - c.item_begin[which]});
-    }
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer items_buffer, OnDevice<ExpertFfnItem>(items, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer entries, OnDevice<ExpertFfnEntry>(c.entries, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer q, OnDevice<int8_t>(c.x.q, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer scale, OnDevice<float>(c.x.scale, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer sum16, OnDevice<int32_t>(c.x.sum16, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer y, OnDevice<float>(ExpertFfnAnswer(c).y, stream));
-    HEARTH_ASSIGN_OR_RETURN(
-        DeviceBuffer workspace,
-        DeviceBuffer::Create(gpu.id, plan.workspace_bytes + kWorkspaceGuardBytes));
-    HEARTH_RETURN_IF_ERROR(FillBytes(workspace, kGuardByte, stream.view()));
-    return ExpertFfnOnGpu(
-        c.Desc(), plan, c.y_stride,
-        {std::move(blobs), std::move(items_buffer), std::move(entries), std::move(q),
-         std::move(scale), std::move(sum16), std::move(y), std::move(workspace)});
+    HEARTH_ASSIGN_OR_RETURN(ExpertsOnGpu experts, ExpertsOnGpu::Create(c, stream, copies));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer q, DeviceCopy(c.x.q, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer scale, DeviceCopy(c.x.scale, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer sum16, DeviceCopy(c.x.sum16, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer y, DeviceCopy(ExpertFfnAnswer(c).y, stream));
+    HEARTH_ASSIGN_OR_RETURN(GuardedWorkspace workspace,
+                            GuardedWorkspace::Create(plan.workspace_bytes, stream));
+    return ExpertFfnOnGpu(c.Desc(), plan, c.y_stride,
+                          {std::move(experts), std::move(q), std::move(scale), std::move(sum16),
+                           std::move(y), std::move(workspace)});
   }
 
   absl::Status Launch(const UniqueStream& stream, uint32_t copy = 0) const {
-    const ExpertFfnArgs args = {
-        .items = reinterpret_cast<const ExpertFfnItem*>(b_.items.data()) + copy * desc_.item_count,
-        .entries = reinterpret_cast<const ExpertFfnEntry*>(b_.entries.data()),
-        .q = reinterpret_cast<const int8_t*>(b_.q.data()),
-        .scale = reinterpret_cast<const float*>(b_.scale.data()),
-        .sum16 = reinterpret_cast<const int32_t*>(b_.sum16.data()),
-        .y = reinterpret_cast<float*>(b_.y.data()) + kGuardFloats,
-        .y_stride = y_stride_,
-        .workspace = b_.workspace.data()};
+    const ExpertFfnArgs args = {.items = b_.experts.item_data() + copy * desc_.item_count,
+                                .entries = b_.experts.entry_data(),
+                                .q = reinterpret_cast<const int8_t*>(b_.q.data()),
+                                .scale = reinterpret_cast<const float*>(b_.scale.data()),
+                                .sum16 = reinterpret_cast<const int32_t*>(b_.sum16.data()),
+                                .y = reinterpret_cast<float*>(b_.y.data()) + kGuardFloats,
+                                .y_stride = y_stride_,
+                                .workspace = b_.workspace.data()};
     return LaunchExpertFfn(desc_, plan_, args, stream.view());
   }
 
@@ -152,27 +124,19 @@ class ExpertFfnOnGpu {
   absl::Status Read(const UniqueStream& stream, ExpertFfnAnswer* answer) const {
     HEARTH_RETURN_IF_ERROR(
         CopyToHost(b_.y, 0, std::as_writable_bytes(std::span(answer->y)), stream.view()));
-    const auto read_h = [&](uint64_t offset_bytes, auto& values) {
-      return CopyToHost(b_.workspace, offset_bytes, std::as_writable_bytes(std::span(values)),
-                        stream.view());
-    };
-    HEARTH_RETURN_IF_ERROR(read_h(0, answer->h.q));
-    HEARTH_RETURN_IF_ERROR(read_h(plan_.h_scale_offset_bytes, answer->h.scale));
-    HEARTH_RETURN_IF_ERROR(read_h(plan_.h_sum_offset_bytes, answer->h.sum16));
-    std::vector<std::byte> guard(kWorkspaceGuardBytes);
-    HEARTH_RETURN_IF_ERROR(read_h(plan_.workspace_bytes, guard));
-    HEARTH_RETURN_IF_ERROR(stream.Synchronize());
-    if (std::any_of(guard.begin(), guard.end(), [](std::byte b) { return b != kGuardByte; })) {
-      return absl::InternalError("a write behind the workspace");
-    }
-    return absl::OkStatus();
+    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(0, answer->h.q, stream));
+    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(plan_.h_scale_offset_bytes, answer->h.scale, stream));
+    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(plan_.h_sum_offset_bytes, answer->h.sum16, stream));
+    return b_.workspace.CheckGuard(stream);
   }
 
   const ExpertFfnPlan& plan() const { return plan_; }
 
  private:
   struct Buffers {
-    DeviceBuffer blobs, items, entries, q, scale, sum16, y, workspace;
+    ExpertsOnGpu experts;
+    DeviceBuffer q, scale, sum16, y;
+    GuardedWorkspace workspace;
   };
   ExpertFfnOnGpu(const ExpertFfnDesc& desc, const ExpertFfnPlan& plan, uint32_t y_stride,
                  Buffers buffers)

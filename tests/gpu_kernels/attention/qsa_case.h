@@ -17,6 +17,7 @@
 
 #include "gpu_kernels/device/device_buffer.h"
 #include "gpu_kernels/ops/attention/qsa.h"
+#include "pack/synth/synthetic_geometry.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "tests/cpu_kernels/kernel_fixture.h"
@@ -24,26 +25,10 @@
 namespace hearth {
 
 inline AttentionGeometry FlashNextAttention() {
-  return {.head_count = 24,
-          .kv_head_count = 2,
-          .head_dim = 256,
-          .rotary_dim = 64,
-          .rope_theta = 1e7,
-          .indexer_head_count = 4,
-          .indexer_head_dim = 128,
-          .block_tokens = 4,
-          .block_count_max = 512};
+  return NamedGeometry(SyntheticModel::kFlashNext).attention;
 }
 inline AttentionGeometry FlashletAttention() {
-  return {.head_count = 8,
-          .kv_head_count = 2,
-          .head_dim = 64,
-          .rotary_dim = 16,
-          .rope_theta = 1e6,
-          .indexer_head_count = 4,
-          .indexer_head_dim = 32,
-          .block_tokens = 4,
-          .block_count_max = 32};
+  return NamedGeometry(SyntheticModel::kFlashlet).attention;
 }
 inline AttentionGeometry TinyAttention() {
   return {.head_count = 6,

@@ -18,6 +18,7 @@
 #include "runtime/base/prng.h"
 #include "runtime/base/status.h"
 #include "tests/cpu_kernels/kernel_fixture.h"
+#include "tests/gpu_kernels/device_copies.h"
 
 namespace hearth {
 
@@ -75,27 +76,6 @@ struct HostMatrix {
     return static_cast<double>(DecodeFp16(code)) * value;
   }
 };
-
-// A vector in device memory; the copy has arrived.
-template <class T>
-absl::StatusOr<DeviceBuffer> DeviceCopy(std::span<const T> values, const UniqueStream& stream) {
-  HEARTH_ASSIGN_OR_RETURN(DeviceBuffer buffer,
-                          DeviceBuffer::Create(stream.view().gpu(), values.size_bytes()));
-  HEARTH_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(values), buffer, 0, stream.view()));
-  HEARTH_RETURN_IF_ERROR(stream.Synchronize());
-  return buffer;
-}
-template <class T>
-absl::StatusOr<DeviceBuffer> DeviceCopy(const std::vector<T>& values, const UniqueStream& stream) {
-  return DeviceCopy(std::span<const T>(values), stream);
-}
-
-template <class T>
-absl::Status ReadBack(const DeviceBuffer& from, std::vector<T>* to, const UniqueStream& stream) {
-  HEARTH_RETURN_IF_ERROR(
-      CopyToHost(from, 0, std::as_writable_bytes(std::span(*to)), stream.view()));
-  return stream.Synchronize();
-}
 
 // Matrices and rows of x on a GPU, y of each matrix between guards.
 class DenseOnGpu {

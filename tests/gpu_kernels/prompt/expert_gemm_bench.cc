@@ -36,9 +36,8 @@ absl::Status Bench(uint32_t rows, uint32_t experts) {
   HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu.id));
   HEARTH_ASSIGN_OR_RETURN(const double read_rate, MeasureDeviceReadRate(gpu));
   const ExpertFfnCase c = PromptCase(rows, experts);
-  HEARTH_ASSIGN_OR_RETURN(
-      const ExpertGemmOnGpu run,
-      ExpertGemmOnGpu::Create(c, gpu, stream, ExpertGemmColumnsMax(gpu.limits)));
+  HEARTH_ASSIGN_OR_RETURN(const ExpertGemmOnGpu run,
+                          ExpertGemmOnGpu::Create(c, stream, ExpertGemmColumnsMax(gpu.limits)));
   HEARTH_RETURN_IF_ERROR(run.Launch(stream));
   HEARTH_RETURN_IF_ERROR(stream.Synchronize());
   std::vector<double> times;

@@ -27,8 +27,7 @@ class ExpertGemm : public OnGpu {
  private:
   void ExpectBits(const ExpertFfnCase& c, const ExpertFfnAnswer& expected, uint32_t columns_max,
                   const std::string& what) {
-    const absl::StatusOr<ExpertGemmOnGpu> run =
-        ExpertGemmOnGpu::Create(c, gpu(), stream(), columns_max);
+    const absl::StatusOr<ExpertGemmOnGpu> run = ExpertGemmOnGpu::Create(c, stream(), columns_max);
     ASSERT_TRUE(run.ok()) << run.status();
     const absl::Status launched = run->Launch(stream());
     ASSERT_TRUE(launched.ok()) << launched;

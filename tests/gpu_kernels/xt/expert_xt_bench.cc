@@ -75,8 +75,7 @@ absl::Status BenchExperts(benchmark::State& state, XtBits bits) {
   HEARTH_ASSIGN_OR_RETURN(ExpertXtPlan plan, PlanExpertXt(c.Desc(), gpu.limits));
   plan.kind = static_cast<XtDecodeKind>(state.range(2));
   plan.shared_bytes = XtSharedBytes(plan.kind);
-  HEARTH_ASSIGN_OR_RETURN(const ExpertXtOnGpu run,
-                          ExpertXtOnGpu::Create(c, gpu, plan, stream, copies));
+  HEARTH_ASSIGN_OR_RETURN(const ExpertXtOnGpu run, ExpertXtOnGpu::Create(c, plan, stream, copies));
   HEARTH_RETURN_IF_ERROR(CheckAnswer(c, run, stream));
   double total_sec = 0;
   for (auto _ : state) {

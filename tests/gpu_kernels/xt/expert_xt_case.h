@@ -20,6 +20,7 @@
 #include "tests/cpu_kernels/kernel_fixture.h"
 #include "tests/cpu_kernels/xt_blob.h"
 #include "tests/gpu_kernels/expert_case.h"
+#include "tests/gpu_kernels/experts_on_gpu.h"
 
 namespace hearth {
 
@@ -117,55 +118,25 @@ inline ExpertXtAnswer AnswerOfCpu(const ExpertXtCase& c, const CpuKernels& kerne
   return answer;
 }
 
-// A vector in device memory, copied before the constructor's stream goes on.
-template <class T>
-absl::StatusOr<DeviceBuffer> OnDevice(std::span<const T> values, const UniqueStream& stream) {
-  HEARTH_ASSIGN_OR_RETURN(DeviceBuffer buffer,
-                          DeviceBuffer::Create(stream.view().gpu(), values.size_bytes()));
-  HEARTH_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(values), buffer, 0, stream.view()));
-  HEARTH_RETURN_IF_ERROR(stream.Synchronize());
-  return buffer;
-}
-
 // A case on a GPU, ready to be launched any number of times.
 class ExpertXtOnGpu {
  public:
-  static constexpr uint64_t kWorkspaceGuardBytes = 256;
-  static constexpr std::byte kGuardByte{0xA5};
-
   // `copies`: how often the blobs lie in memory, for benchmarks that must not meet them in a cache.
-  static absl::StatusOr<ExpertXtOnGpu> Create(const ExpertXtCase& c, const GpuInfo& gpu,
-                                              const ExpertXtPlan& plan, const UniqueStream& stream,
-                                              uint32_t copies = 1) {
-    const uint64_t stride = c.layout.stride_bytes();
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer blobs,
-                            DeviceBuffer::Create(gpu.id, stride * c.blobs.size() * copies));
-    std::vector<ExpertFfnItem> items;
-    for (size_t i = 0; i < c.blobs.size() * copies; ++i) {
-      const size_t which = i % c.blobs.size();
-      HEARTH_RETURN_IF_ERROR(CopyToDevice({c.blobs[which].data(), c.layout.blob_bytes()}, blobs,
-                                          i * stride, stream.view()));
-      items.push_back({blobs.data() + i * stride, c.item_begin[which],
-                       c.item_begin[which + 1] - c.item_begin[which]});
-    }
+  static absl::StatusOr<ExpertXtOnGpu> Create(const ExpertXtCase& c, const ExpertXtPlan& plan,
+                                              const UniqueStream& stream, uint32_t copies = 1) {
+    HEARTH_ASSIGN_OR_RETURN(ExpertsOnGpu experts, ExpertsOnGpu::Create(c, stream, copies));
     const uint32_t count = c.item_count();
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer item_count,
-                            OnDevice<uint32_t>(std::span(&count, 1), stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer items_buffer, OnDevice<ExpertFfnItem>(items, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer entries, OnDevice<ExpertFfnEntry>(c.entries, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer q, OnDevice<int8_t>(c.x.q, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer scale, OnDevice<float>(c.x.scale, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer sum, OnDevice<int32_t>(c.x.sum, stream));
-    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer y, OnDevice<float>(ExpertXtAnswer(c).y, stream));
-    HEARTH_ASSIGN_OR_RETURN(
-        DeviceBuffer workspace,
-        DeviceBuffer::Create(gpu.id, plan.workspace_bytes + kWorkspaceGuardBytes));
-    HEARTH_RETURN_IF_ERROR(FillBytes(workspace, kGuardByte, stream.view()));
-    HEARTH_RETURN_IF_ERROR(ResetExpertXtWorkspace(plan, workspace, 0, stream.view()));
-    return ExpertXtOnGpu(
-        c, plan,
-        {std::move(blobs), std::move(item_count), std::move(items_buffer), std::move(entries),
-         std::move(q), std::move(scale), std::move(sum), std::move(y), std::move(workspace)});
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer item_count, DeviceCopy(std::span(&count, 1), stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer q, DeviceCopy(c.x.q, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer scale, DeviceCopy(c.x.scale, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer sum, DeviceCopy(c.x.sum, stream));
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer y, DeviceCopy(ExpertXtAnswer(c).y, stream));
+    HEARTH_ASSIGN_OR_RETURN(GuardedWorkspace workspace,
+                            GuardedWorkspace::Create(plan.workspace_bytes, stream));
+    HEARTH_RETURN_IF_ERROR(ResetExpertXtWorkspace(plan, workspace.buffer(), 0, stream.view()));
+    return ExpertXtOnGpu(c, plan,
+                         {std::move(experts), std::move(item_count), std::move(q), std::move(scale),
+                          std::move(sum), std::move(y), std::move(workspace)});
   }
 
   absl::Status SetItemCount(uint32_t count, const UniqueStream& stream) const {
@@ -177,8 +148,8 @@ class ExpertXtOnGpu {
   absl::Status Launch(const UniqueStream& stream, uint32_t copy = 0) const {
     const ExpertXtArgs args = {
         .item_count = reinterpret_cast<const uint32_t*>(b_.item_count.data()),
-        .items = reinterpret_cast<const ExpertFfnItem*>(b_.items.data()) + copy * item_count_,
-        .entries = reinterpret_cast<const ExpertFfnEntry*>(b_.entries.data()),
+        .items = b_.experts.item_data() + copy * item_count_,
+        .entries = b_.experts.entry_data(),
         .q = reinterpret_cast<const int8_t*>(b_.q.data()),
         .scale = reinterpret_cast<const float*>(b_.scale.data()),
         .sum = reinterpret_cast<const int32_t*>(b_.sum.data()),
@@ -193,21 +164,12 @@ class ExpertXtOnGpu {
   absl::Status Read(const UniqueStream& stream, ExpertXtAnswer* answer) const {
     HEARTH_RETURN_IF_ERROR(
         CopyToHost(b_.y, 0, std::as_writable_bytes(std::span(answer->y)), stream.view()));
-    const auto read_h = [&](uint64_t offset_bytes, auto& values) {
-      return CopyToHost(b_.workspace, offset_bytes, std::as_writable_bytes(std::span(values)),
-                        stream.view());
-    };
-    HEARTH_RETURN_IF_ERROR(read_h(plan_.h_q_offset_bytes, answer->h.q));
-    HEARTH_RETURN_IF_ERROR(read_h(plan_.h_scale_offset_bytes, answer->h.scale));
-    HEARTH_RETURN_IF_ERROR(read_h(plan_.h_sum_offset_bytes, answer->h.sum));
-    std::vector<std::byte> guard(kWorkspaceGuardBytes);
-    HEARTH_RETURN_IF_ERROR(read_h(plan_.workspace_bytes, guard));
+    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(plan_.h_q_offset_bytes, answer->h.q, stream));
+    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(plan_.h_scale_offset_bytes, answer->h.scale, stream));
+    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(plan_.h_sum_offset_bytes, answer->h.sum, stream));
     std::vector<std::byte> zeros(plan_.h_q_offset_bytes);
-    HEARTH_RETURN_IF_ERROR(read_h(0, zeros));
-    HEARTH_RETURN_IF_ERROR(stream.Synchronize());
-    if (std::any_of(guard.begin(), guard.end(), [](std::byte b) { return b != kGuardByte; })) {
-      return absl::InternalError("a write behind the workspace");
-    }
+    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(0, zeros, stream));
+    HEARTH_RETURN_IF_ERROR(b_.workspace.CheckGuard(stream));
     if (std::any_of(zeros.begin(), zeros.end(), [](std::byte b) { return b != std::byte{0}; })) {
       return absl::InternalError("sums or counts that are not back at zero");
     }
@@ -218,7 +180,9 @@ class ExpertXtOnGpu {
 
  private:
   struct Buffers {
-    DeviceBuffer blobs, item_count, items, entries, q, scale, sum, y, workspace;
+    ExpertsOnGpu experts;
+    DeviceBuffer item_count, q, scale, sum, y;
+    GuardedWorkspace workspace;
   };
   ExpertXtOnGpu(const ExpertXtCase& c, const ExpertXtPlan& plan, Buffers buffers)
       : desc_(c.Desc()),

@@ -16,7 +16,7 @@ class ExpertXt : public OnGpu {
   void RunOnGpu(const ExpertXtCase& c, const GpuLimits& limits, ExpertXtAnswer* answer) {
     const absl::StatusOr<ExpertXtPlan> plan = PlanExpertXt(c.Desc(), limits);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    const absl::StatusOr<ExpertXtOnGpu> run = ExpertXtOnGpu::Create(c, gpu(), *plan, stream());
+    const absl::StatusOr<ExpertXtOnGpu> run = ExpertXtOnGpu::Create(c, *plan, stream());
     ASSERT_TRUE(run.ok()) << run.status();
     ExpertXtAnswer first(c);
     absl::Status status = run->Launch(stream());
@@ -101,7 +101,7 @@ TEST_F(ExpertXt, TheListIsReadFromDeviceMemory) {
   const ExpertXtCase c = CaseOf(&prng, {256, 64}, XtBits::All(3), 4, 6);
   const absl::StatusOr<ExpertXtPlan> plan = PlanExpertXt(c.Desc(), gpu().limits);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const absl::StatusOr<ExpertXtOnGpu> run = ExpertXtOnGpu::Create(c, gpu(), *plan, stream());
+  const absl::StatusOr<ExpertXtOnGpu> run = ExpertXtOnGpu::Create(c, *plan, stream());
   ASSERT_TRUE(run.ok()) << run.status();
   for (const uint32_t count : {0u, 1u, 4u, 6u}) {
     absl::Status status = run->SetItemCount(count, stream());
