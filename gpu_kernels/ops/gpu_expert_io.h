@@ -18,6 +18,13 @@ struct CardList;         // gpu_kernels/ops/exchange/window_exchange.h
 struct ExchangeFollows;  // gpu_kernels/ops/exchange/exchange_host.h
 struct ExpertList;       // likewise
 
+// How long a card computed the lists of a layer, by its own clock, nanoseconds; 0: not known, or
+// there was nothing to compute.
+struct GpuListTimes {
+  int64_t hits_ns = 0;
+  int64_t late_ns = 0;
+};
+
 // Takes the lists of a window whose launches were all enqueued beforehand: kernels that were
 // recorded (GpuExpertRecorder) wait for them on the card. For the layer at hand, between FirstHalf
 // and SecondHalf, from one thread: PostHits at most once, then PostLate once if `follows` said so.
@@ -31,6 +38,10 @@ class GpuListSink {
   // Returns when the card has passed the layer, or with the error of why it will not, in a bounded
   // time.
   virtual absl::Status AwaitPassed(LayerId layer) = 0;
+  // The window at hand, and what is known of a layer of that one or the one before, once the card
+  // has passed it.
+  virtual uint32_t window() const { return 0; }
+  virtual GpuListTimes Times(uint32_t /*window*/, LayerId) const { return {}; }
 };
 
 // Records what computes experts into a window's graph.

@@ -258,6 +258,7 @@ absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const Expert
   layer_ = layer;
   plan_ = &plan;
   sink_ = deps_.io.lists;
+  if (sink_ != nullptr) window_ = sink_->window();
   has_begun_ = late_follows_ = false;
   arrival_count_ = streamed_count_ = 0;
   items_.Clear();
@@ -284,7 +285,8 @@ absl::Status CudaCard::Stream(std::span<const StreamedExpert> experts) {
     for (const StreamedExpert& expert : experts) {
       Add(expert.index, deps_.slots.pinned().CardAddress(expert.bytes));
     }
-    late_left_ -= static_cast<uint32_t>(experts.size());
+    streamed_count_ = static_cast<uint32_t>(experts.size());
+    late_left_ -= streamed_count_;
     if (late_left_ == 0) status_ = PostLate();
     return status_;
   }
@@ -372,6 +374,12 @@ absl::StatusOr<CardTimes> CudaCard::Retire() {
   CardTimes times;
   if (GpuListSink* const sink = std::exchange(sink_, nullptr); sink != nullptr) {
     HEARTH_RETURN_IF_ERROR(sink->AwaitPassed(layer_));
+    if (!status_.ok()) return times;
+    const GpuListTimes spent = sink->Times(window_, layer_);
+    times.layer_ns = spent.hits_ns + spent.late_ns;
+    if (streamed_count_ == 0 || spent.late_ns == 0) return times;
+    times.stream_ns = spent.late_ns;
+    times.streamed_count = streamed_count_;
     return times;
   }
   if (!std::exchange(has_begun_, false)) return times;

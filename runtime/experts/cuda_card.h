@@ -132,6 +132,7 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
   LayerId layer_;
   const WindowPlan* plan_ = nullptr;
   GpuListSink* sink_ = nullptr;  // where its lists go in a recorded window
+  uint32_t window_ = 0;          // the sink's number of that window
   bool is_recorded_ = false;     // some window has been
   std::mutex mutex_;             // guards what follows
   bool has_begun_ = false;       // something was enqueued

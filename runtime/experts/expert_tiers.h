@@ -49,9 +49,7 @@ struct ExpertTiersOptions {
   double pcie_share = -1;  // of a layer's RAM misses, 0 to 1; negative: what costs least
   uint64_t pcie_window_bytes_max = UINT64_MAX;  // uploads of one window
   uint32_t promotions_max = 8;                  // on their way in the background
-  // What is known beforehand; measured on the way otherwise. Of windows that are recorded nothing
-  // is measured of a card: there an automatic share needs pcie_expert_ns.
-  ServiceCosts costs = {};
+  ServiceCosts costs = {};  // what is known beforehand; measured on the way from then on
   // The device answers every upload sooner than this, or it is lost and so is every later pass.
   int64_t upload_wait_ns = 60'000'000'000;
 };

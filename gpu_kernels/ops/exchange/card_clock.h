@@ -9,6 +9,7 @@
 
 #include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/exchange/exchange_host.h"
+#include "gpu_kernels/ops/gpu_expert_io.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/window_trace.h"
 
@@ -38,6 +39,10 @@ class CardClock {
 // microseconds in a second, so this is done shortly before or after what is drawn. Waits for
 // `stream`. DeadlineExceeded when the card does not answer within a second.
 absl::StatusOr<CardClock> MeasureCardClock(CudaStreamView stream, Clock& clock);
+
+// What the card spent on a layer's lists in a window at most kStampWindows old, once it has passed
+// the layer.
+GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId layer);
 
 // Adds the card's lane of a window that has ended to `trace`: for each layer of
 // [layer_begin, layer_end) what lies between its stamps, and between its last and the next layer's

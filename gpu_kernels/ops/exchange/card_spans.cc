@@ -30,6 +30,19 @@ void CardClock::Add(const ClockSample& sample) {
   offset_ns_ = sample.host_before_ns + half_ns - static_cast<int64_t>(sample.card_ns);
 }
 
+// Stamps are there in this order, but for stages that the window does not have.
+GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId layer) {
+  const auto stamps = host.Stamps(sequence, layer);
+  const auto at = [&](ExchangeStamp stamp) { return stamps[static_cast<size_t>(stamp)]; };
+  const auto between_ns = [](uint64_t begin_ns, uint64_t end_ns) {
+    return begin_ns != 0 && end_ns > begin_ns ? static_cast<int64_t>(end_ns - begin_ns) : 0;
+  };
+  using enum ExchangeStamp;
+  const bool has_late = at(kLateBegin) != 0;
+  return {.hits_ns = between_ns(at(kHitsEnd), at(has_late ? kLateBegin : kOutputsBegin)),
+          .late_ns = has_late ? between_ns(at(kLateEnd), at(kOutputsBegin)) : 0};
+}
+
 void AddCardSpans(const ExchangeHost& host, uint32_t sequence, uint32_t layer_begin,
                   uint32_t layer_end, const CardClock& clock, uint16_t gpu, WindowTrace* trace) {
   uint64_t before_ns = 0;  // last stamp so far

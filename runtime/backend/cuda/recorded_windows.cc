@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gpu_kernels/ops/exchange/card_clock.h"
 #include "runtime/backend/cuda/event_wait.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
@@ -152,6 +153,10 @@ absl::Status RecordedWindows::End() {
 absl::Status RecordedWindows::AwaitPassed(LayerId) {
   if (!under_way_ || !hits_posted_) return absl::OkStatus();
   return AwaitEvent(passed_, clock_, wait_ns_max_, "end of a window");
+}
+
+GpuListTimes RecordedWindows::Times(uint32_t window, LayerId layer) const {
+  return ListTimes(exchange_->host(), window, layer);
 }
 
 }  // namespace hearth

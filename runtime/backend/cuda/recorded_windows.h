@@ -54,6 +54,8 @@ class RecordedWindows final : public GpuListSink {
                         const ExchangeFollows& follows) override;
   absl::Status PostLate(LayerId layer, const ExpertList& list) override;
   absl::Status AwaitPassed(LayerId layer) override;
+  uint32_t window() const override { return exchange_->host().sequence(); }
+  GpuListTimes Times(uint32_t window, LayerId layer) const override;
 
   uint64_t host_bytes() const { return exchange_->host_bytes(); }
   uint64_t device_bytes() const { return exchange_->device_bytes(); }

@@ -79,6 +79,24 @@ TEST_F(CardSpans, LieBetweenTheStampsOfTheWindow) {
   EXPECT_EQ(trace.BusyNs(TraceLane::kGpu, 0), 13000);
 }
 
+TEST_F(CardSpans, ListsTakeFromTheirArrivalToWhatTheCardDidNext) {
+  ExchangeHost host(layout_, memory(), clock_);
+  using enum ExchangeStamp;
+  const uint32_t before = host.BeginWindow();
+  Stamp(before, 1, kHitsEnd, 5000);
+  Stamp(before, 1, kOutputsBegin, 5700);  // a window without a late stage
+  const uint32_t sequence = host.BeginWindow();
+  Stamp(sequence, 1, kHitsEnd, 8000);
+  Stamp(sequence, 1, kLateBegin, 8400);
+  Stamp(sequence, 1, kLateEnd, 8450);
+  Stamp(sequence, 1, kOutputsBegin, 8500);
+  EXPECT_EQ(ListTimes(host, before, LayerId(1)).hits_ns, 700);
+  EXPECT_EQ(ListTimes(host, before, LayerId(1)).late_ns, 0);
+  EXPECT_EQ(ListTimes(host, sequence, LayerId(1)).hits_ns, 400);
+  EXPECT_EQ(ListTimes(host, sequence, LayerId(1)).late_ns, 50);
+  EXPECT_EQ(ListTimes(host, sequence, LayerId(0)).hits_ns, 0) << "not passed";
+}
+
 class CardClockOnGpu : public OnGpu {};
 
 TEST_F(CardClockOnGpu, AgreesWithItselfWithinMicroseconds) {

@@ -274,6 +274,7 @@ class CudaRig {
     return ns;
   }
   uint64_t distinct(Service service) const { return tiers_->ledger().total().of(service).distinct; }
+  int64_t ns(Service service) const { return tiers_->ledger().total().of(service).ns; }
 
   ExpertTiers& tiers() { return *tiers_; }
   SlotCache& cache() { return *cache_; }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu_kernels/device/graph.h"
+#include "gpu_kernels/ops/exchange/card_clock.h"
 #include "gpu_kernels/ops/exchange/window_exchange.h"
 #include "tests/gpu_kernels/gpu_fixture.h"
 #include "tests/runtime/experts/cuda_rig.h"
@@ -48,6 +49,10 @@ class RecordedRig final : public CudaRig, public GpuListSink {
     return exchange_->host().PostLate(layer, list);
   }
   absl::Status AwaitPassed(LayerId) override { return absl::OkStatus(); }
+  uint32_t window() const override { return exchange_->host().sequence(); }
+  GpuListTimes Times(uint32_t window, LayerId layer) const override {
+    return ListTimes(exchange_->host(), window, layer);
+  }
 
  private:
   absl::Status Record(LayerId layer, uint32_t rows, CudaStreamView stream) {
@@ -101,7 +106,9 @@ TEST_F(RecordedCardOnGpu, OutputsAreThePoolsForAllPlacements) {
       RecordedRig rig(gpu(), {.model = model, .budget = budget, .pcie_share = share});
       const absl::Status made = rig.MakeExchange(gpu(), model);
       ASSERT_TRUE(made.ok()) << made;
+      int64_t window_ns = 0;  // as the card's clock has it
       for (uint32_t p = 0; p < 14; ++p) {
+        const int64_t before_ns = rig.ns(Service::kVram);
         const bool prompt = p % 7 == 0;
         const uint32_t rows = prompt ? 40 : p % 5 + 1;
         for (uint32_t l = 0; l < model.formats.size(); ++l) {
@@ -110,7 +117,9 @@ TEST_F(RecordedCardOnGpu, OutputsAreThePoolsForAllPlacements) {
           if (HasFatalFailure()) return;
         }
         rig.tiers().EndWindow(rows);
+        if (!prompt) window_ns += rig.ns(Service::kVram) - before_ns;
       }
+      EXPECT_GT(window_ns, 0);
       EXPECT_EQ(rig.window_count(), 24u);
       EXPECT_GT(rig.distinct(Service::kVram), 0u);
       EXPECT_EQ(rig.late_count() > 0, share > 0 && budget.share == 0);
