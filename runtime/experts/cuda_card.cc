@@ -25,6 +25,18 @@ constexpr uint32_t kFirstArrivalList = 2;
 
 uint32_t EntriesMax(const CudaCardOptions& options) { return options.rows_max * options.ranks; }
 
+CudaPrompt::Shape PromptShape(const CudaCardOptions& options) {
+  return {.rows_max = options.rows_max, .ranks = options.ranks};
+}
+
+// Of NVFP4 experts in passes that are not CudaPrompt's.
+uint32_t WindowEntriesMax(const GpuLimits& gpu, const CudaCardOptions& options) {
+  const bool has_prompts = ExpertGemmColumnsMax(gpu) > 0;
+  const uint32_t rows =
+      has_prompts ? std::min(options.rows_max, kCudaPromptRowsMin - 1) : options.rows_max;
+  return rows * options.ranks;
+}
+
 ExpertFfnDesc Nvfp4Desc(const ExpertLayout& layout, uint32_t items, uint32_t rows,
                         uint32_t entries) {
   return {.layout = layout, .item_count = items, .rows_max = rows, .entry_count = entries};
@@ -71,7 +83,7 @@ std::vector<CudaCard::ListPlace> CudaCard::PlaceLists(const CudaCardOptions& opt
 absl::StatusOr<CudaCard::WorkspaceBytes> CudaCard::PlanWorkspaces(
     std::span<const ExpertLayout> layouts, const GpuLimits& gpu, const CudaCardOptions& options) {
   WorkspaceBytes bytes;
-  const uint32_t entries = EntriesMax(options);
+  const uint32_t entries = WindowEntriesMax(gpu, options);
   for (const ExpertLayout& layout : layouts) {
     if (layout.format == ExpertFormat::kNvfp4) {
       for (uint32_t rows = 1; rows <= kExpertRowsMax; ++rows) {
@@ -94,7 +106,13 @@ absl::StatusOr<uint64_t> CudaCard::BufferBytes(std::span<const ExpertLayout> lay
   HEARTH_ASSIGN_OR_RETURN(const WorkspaceBytes workspace, PlanWorkspaces(layouts, gpu, options));
   uint64_t list_bytes = 0;
   (void)PlaceLists(options, &list_bytes);
-  return workspace.nvfp4 + workspace.xt + list_bytes + StreamRing::BytesFor(BlobBytesMax(layouts));
+  uint64_t prompt_bytes = 0;
+  if (CudaPrompt::IsNeeded(layouts, gpu, PromptShape(options))) {
+    HEARTH_ASSIGN_OR_RETURN(prompt_bytes,
+                            CudaPrompt::BufferBytes(layouts, gpu, PromptShape(options)));
+  }
+  return workspace.nvfp4 + workspace.xt + list_bytes + prompt_bytes +
+         StreamRing::BytesFor(BlobBytesMax(layouts));
 }
 
 CudaCard::CudaCard(const Deps& deps, const CudaCardOptions& options)
@@ -144,6 +162,10 @@ absl::Status CudaCard::Allocate() {
     HEARTH_RETURN_IF_ERROR(ResetExpertXtWorkspace(plan, *xt_workspace_, 0, deps_.io.stream));
     xt_sums_are_zero_ = true;
   }
+  if (CudaPrompt::IsNeeded(layouts_, deps_.gpu.limits, PromptShape(options_))) {
+    HEARTH_ASSIGN_OR_RETURN(
+        prompt_, CudaPrompt::Create(layouts_, deps_.gpu, deps_.io, PromptShape(options_)));
+  }
   pinned_lists_.emplace(std::move(pinned_lists));
   card_lists_.emplace(std::move(card_lists));
   begin_.emplace(std::move(begin));
@@ -162,7 +184,11 @@ bool CudaCard::Computes(LayerId layer, const ExpertRows& rows) const {
 
 // An expert of the list at hand, whose entries are the card's from now on.
 void CudaCard::Add(uint32_t index, const std::byte* blob) {
-  items_.Add(*plan_, index, options_.ranks, blob);
+  if (is_prompt_) {
+    prompt_->Add(*plan_, index, blob);
+  } else {
+    items_.Add(*plan_, index, options_.ranks, blob);
+  }
   if (sink_ != nullptr) return;  // the card knows them from the list
   const PlannedExpert& planned = plan_->experts[index];
   for (uint32_t i = 0; i < planned.entry_count; ++i) {
@@ -171,8 +197,15 @@ void CudaCard::Add(uint32_t index, const std::byte* blob) {
   }
 }
 
+void CudaCard::BeginList() {
+  items_.Clear();
+  parts_.clear();
+  if (is_prompt_) prompt_->BeginList();
+}
+
 // A launch knows the entries of its own part only: items count them from the part's first.
 void CudaCard::EndPart() {
+  if (is_prompt_) return prompt_->EndPart();
   uint32_t items = 0, entries = 0;
   for (const Part& part : parts_) {
     items += part.item_count;
@@ -186,6 +219,9 @@ void CudaCard::EndPart() {
 }
 
 absl::Status CudaCard::PutList(uint32_t list) {
+  const CudaStreamView stream = deps_.io.stream;
+  if (!std::exchange(has_begun_, true)) HEARTH_RETURN_IF_ERROR(begin_->Record(stream));
+  if (is_prompt_) return prompt_->PutList();
   const std::span<const ExpertFfnItem> items = items_.items();
   const std::span<const ExpertFfnEntry> entries = items_.entries();
   const ListPlace& place = lists_[list];
@@ -207,9 +243,11 @@ absl::Status CudaCard::PutList(uint32_t list) {
     first_item += part.item_count;
     first_entry += part.entry_count;
   }
-  const CudaStreamView stream = deps_.io.stream;
-  if (!std::exchange(has_begun_, true)) HEARTH_RETURN_IF_ERROR(begin_->Record(stream));
   return CopyToDevice(pinned, *card_lists_, place.offset_bytes, stream);
+}
+
+absl::Status CudaCard::LaunchPart(uint32_t part) {
+  return is_prompt_ ? prompt_->Launch(part) : Launch(layer_, parts_[part]);
 }
 
 absl::Status CudaCard::Launch(LayerId layer, const Part& part) {
@@ -252,7 +290,7 @@ absl::Status CudaCard::PostLate() {
   return sink_->PostLate(layer_, {.items = items_.items(), .entries = items_.entries()});
 }
 
-absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const ExpertRows&,
+absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
                              std::span<const CardExpert> experts) {
   const std::lock_guard lock(mutex_);
   layer_ = layer;
@@ -261,15 +299,16 @@ absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const Expert
   if (sink_ != nullptr) window_ = sink_->window();
   has_begun_ = late_follows_ = false;
   arrival_count_ = streamed_count_ = 0;
-  items_.Clear();
-  parts_.clear();
+  is_prompt_ = sink_ == nullptr && prompt_ != nullptr && prompt_->Takes(layer, rows.rows);
+  if (is_prompt_) prompt_->Begin(layer, rows.rows);
+  BeginList();
   for (const CardExpert& expert : experts) Add(expert.index, deps_.slots.Address(expert.slot));
   if (sink_ != nullptr) return status_ = PostHits();
   status_ = absl::OkStatus();
   if (experts.empty()) return status_;
   EndPart();
   status_ = PutList(kHitList);
-  if (status_.ok()) status_ = Launch(layer_, parts_[0]);
+  if (status_.ok()) status_ = LaunchPart(0);
   return status_;
 }
 
@@ -290,8 +329,7 @@ absl::Status CudaCard::Stream(std::span<const StreamedExpert> experts) {
     if (late_left_ == 0) status_ = PostLate();
     return status_;
   }
-  items_.Clear();
-  parts_.clear();
+  BeginList();
   for (size_t i = 0; i < experts.size(); ++i) {
     Add(experts[i].index, ring_->AddressOf(i));
     if ((i + 1) % kStreamGroup == 0 || i + 1 == experts.size()) EndPart();
@@ -300,7 +338,7 @@ absl::Status CudaCard::Stream(std::span<const StreamedExpert> experts) {
   status_.Update(PutList(kStreamList));
   if (status_.ok()) {
     status_ = ring_->Run(experts, deps_.io.stream,
-                         [&](uint32_t group) { return Launch(layer_, parts_[group]); });
+                         [&](uint32_t group) { return LaunchPart(group); });
   }
   return status_;
 }
@@ -311,12 +349,11 @@ void CudaCard::Arrive(const CardExpert& expert) {
   if (!status_.ok()) return;
   if (sink_ != nullptr) return Add(expert.index, deps_.slots.Address(expert.slot));
   HEARTH_CHECK(arrival_count_ < options_.arrivals_max);
-  items_.Clear();
-  parts_.clear();
+  BeginList();
   Add(expert.index, deps_.slots.Address(expert.slot));
   EndPart();
   status_ = PutList(kFirstArrivalList + arrival_count_++);
-  if (status_.ok()) status_ = Launch(layer_, parts_[0]);
+  if (status_.ok()) status_ = LaunchPart(0);
 }
 
 absl::Status CudaCard::LaunchNvfp4(const ExpertLayout& layout, const Part& part) {

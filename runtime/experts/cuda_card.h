@@ -25,6 +25,7 @@
 #include "gpu_kernels/ops/gpu_expert_io.h"
 #include "pack/format/expert_layout.h"
 #include "runtime/base/clock.h"
+#include "runtime/experts/cuda_prompt.h"
 #include "runtime/experts/cuda_slots.h"
 #include "runtime/experts/expert_card.h"
 #include "runtime/experts/expert_items.h"
@@ -98,10 +99,13 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
 
   CudaCard(const Deps& deps, const CudaCardOptions& options);
   absl::Status Allocate();
-  // With the mutex held. The items so far become a part of the list.
+  // With the mutex held. A list that is nobody's yet.
+  void BeginList();
+  // The items so far become a part of the list.
   void EndPart();
   // What is in items_ goes to the card, as list `list`; its parts are in parts_ then.
   absl::Status PutList(uint32_t list);
+  absl::Status LaunchPart(uint32_t part);  // of the list at hand
   absl::Status Launch(LayerId layer, const Part& part);
   absl::Status LaunchNvfp4(const ExpertLayout& layout, const Part& part);
   absl::Status LaunchXt(const ExpertLayout& layout, const Part& part);
@@ -127,6 +131,7 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
   std::optional<UniqueEvent> begin_;
   std::optional<UniqueEvent> end_;
   std::optional<StreamRing> ring_;
+  std::unique_ptr<CudaPrompt> prompt_;  // null: passes are too small for it
 
   // Of the layer at hand.
   LayerId layer_;
@@ -134,6 +139,7 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
   GpuListSink* sink_ = nullptr;  // where its lists go in a recorded window
   uint32_t window_ = 0;          // the sink's number of that window
   bool is_recorded_ = false;     // some window has been
+  bool is_prompt_ = false;       // its lists are prompt_'s
   std::mutex mutex_;             // guards what follows
   bool has_begun_ = false;       // something was enqueued
   uint32_t arrival_count_ = 0;

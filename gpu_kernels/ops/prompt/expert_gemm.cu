@@ -20,22 +20,25 @@ constexpr uint32_t kThreads = kGemmWarps * 32;
 constexpr uint32_t kStages = 3;
 constexpr uint32_t kBands = kGemmWarps * kGemmWarpBands;  // of one block of threads
 constexpr uint32_t kColumnBytes = kGemmBlockValues * 2;   // of one column and block of x
+constexpr uint32_t kColumnPieces = kGemmStageBlocks * kColumnBytes / 16;  // copies of one stage
 
-// Tile by tile (blocks, columns filled up to the class): 32 values as gemm_tile.cuh orders them,
-// and scale * 128.
-struct HalfColumns {
+// Row by row, pitch_blocks blocks from one to the next: 32 values as gemm_tile.cuh orders them, and
+// scale * 128.
+struct HalfRows {
   std::byte* values;
   float* scale;
+  uint32_t pitch_blocks;
 };
 
 struct KernelArgs {
   const ExpertFfnItem* items;
   const ExpertFfnEntry* entries;
   const ExpertGemmTile* tiles;
-  HalfColumns x;  // of this product
-  HalfColumns h;  // gate and up write it
+  HalfRows x;  // of this product: of the pass's rows, or of the entries
+  HalfRows h;  // of the entries; gate and up write it
   float* y;
   uint32_t y_stride;
+  bool gathers;  // x has the pass's rows
   uint32_t cols;        // reduction length
   uint32_t outputs;     // of each projection
   uint32_t band_count;  // of each projection of this product
@@ -49,6 +52,12 @@ __device__ inline void CopyAsync16(void* to, const void* from, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                    static_cast<uint32_t>(__cvta_generic_to_shared(to))),
                "l"(from), "r"(bytes));
+}
+
+__device__ inline void CopyAsync4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from));
 }
 
 // Where value `index` of a block of 32 stands in the order of gemm_tile.cuh.
@@ -72,19 +81,25 @@ struct Bands {
 };
 
 // Copies stage after stage of the reduction: the block of threads its columns, every warp its
-// bands.
+// bands. Columns beyond the tile's are its last one again: nobody reads what becomes of them.
 template <int kTiles>
 class StageCopies {
  public:
-  __device__ StageCopies(const KernelArgs& args, const Bands& bands, uint32_t column_begin)
+  __device__ StageCopies(const KernelArgs& args, const Bands& bands, const ExpertGemmTile& tile)
       : sub_blocks_left_(args.cols / kNvfp4BlockValues),
         band_count_(bands.count),
         band_bytes_(args.band_bytes) {
     const uint32_t lane = threadIdx.x % 32;
-    const uint32_t blocks = (args.cols + kGemmBlockValues - 1) / kGemmBlockValues;
-    const size_t first = size_t{column_begin} * blocks;
-    x_ = args.x.values + first * kColumnBytes + threadIdx.x * 16;
-    scale_ = reinterpret_cast<const std::byte*>(args.x.scale + first) + threadIdx.x * 16;
+#pragma unroll
+    for (uint32_t i = 0; i < kPieceRounds; ++i) {
+      const uint32_t piece = i * kThreads + threadIdx.x;
+      x_[i] = args.x.values +
+              RowOf(args, tile, piece / kColumnPieces) * args.x.pitch_blocks * kColumnBytes +
+              piece % kColumnPieces * 16;
+    }
+    scale_ = args.x.scale +
+             RowOf(args, tile, threadIdx.x / kGemmStageBlocks) * args.x.pitch_blocks +
+             threadIdx.x % kGemmStageBlocks;
     codes_ = bands.bytes + lane * 16;
     // Lanes 0 to 3 copy the scales of the first band, 4 to 7 those of the second.
     scales_ = bands.bytes + size_t{args.cols} * 8 + lane % 4 * kBandRows;
@@ -94,18 +109,22 @@ class StageCopies {
 
   // The next stage into its place.
   __device__ void Copy(Stage<kTiles>& stage) {
-    auto* const x = reinterpret_cast<std::byte*>(stage.x) + threadIdx.x * 16;
 #pragma unroll
-    for (uint32_t i = 0; i < sizeof(stage.x); i += kThreads * 16) {
-      if (i + kThreads * 16 <= sizeof(stage.x) || i + threadIdx.x * 16 < sizeof(stage.x)) {
-        CopyAsync16(x + i, x_ + i, 16);
+    for (uint32_t i = 0; i < kPieceRounds; ++i) {
+      const uint32_t piece = i * kThreads + threadIdx.x;
+      if ((i + 1) * kThreads <= kPieces || piece < kPieces) {
+        constexpr uint32_t kBlockPieces = kColumnPieces / kGemmStageBlocks;
+        CopyAsync16(&stage.x[piece % kColumnPieces / kBlockPieces][piece / kColumnPieces]
+                            [piece % kBlockPieces * 16],
+                    x_[i], 16);
       }
+      x_[i] += kGemmStageBlocks * kColumnBytes;
     }
-    if (threadIdx.x * 16 < sizeof(stage.scale)) {
-      CopyAsync16(reinterpret_cast<std::byte*>(stage.scale) + threadIdx.x * 16, scale_, 16);
+    if (threadIdx.x < kTiles * 8 * kGemmStageBlocks) {
+      CopyAsync4(
+          &stage.scale[threadIdx.x % kGemmStageBlocks][threadIdx.x / kGemmStageBlocks], scale_);
     }
-    x_ += sizeof(stage.x);
-    scale_ += sizeof(stage.scale);
+    scale_ += kGemmStageBlocks;
 
     const uint32_t lane = threadIdx.x % 32;
     std::byte* const to_band = stage.bands[threadIdx.x / 32 * kGemmWarpBands];
@@ -132,12 +151,21 @@ class StageCopies {
   }
 
  private:
+  static constexpr uint32_t kPieces = kTiles * 8 * kColumnPieces;
+  static constexpr uint32_t kPieceRounds = (kPieces + kThreads - 1) / kThreads;
+
+  static __device__ size_t RowOf(const KernelArgs& args, const ExpertGemmTile& tile,
+                                 uint32_t column) {
+    const uint32_t entry = tile.entry_begin + min(column, tile.columns - 1);
+    return args.gathers ? args.entries[entry].x_row : entry;
+  }
+
   uint32_t sub_blocks_left_;
   uint32_t band_count_;
   bool copies_scales_;
   uint64_t band_bytes_;
-  const std::byte* x_;
-  const std::byte* scale_;
+  const std::byte* x_[kPieceRounds];
+  const float* scale_;
   const std::byte* codes_;
   const std::byte* scales_;
 };
@@ -151,11 +179,11 @@ struct Shared {
 
 // The whole reduction of the warp's bands over the tile's columns, into shared.totals.
 template <int kTiles>
-__device__ void MultiplyBands(const KernelArgs& args, const Bands& bands, uint32_t column_begin,
-                              Shared<kTiles>& shared) {
+__device__ void MultiplyBands(const KernelArgs& args, const Bands& bands,
+                              const ExpertGemmTile& tile, Shared<kTiles>& shared) {
   const uint32_t blocks = (args.cols + kGemmBlockValues - 1) / kGemmBlockValues;
   const uint32_t stage_count = (blocks + kGemmStageBlocks - 1) / kGemmStageBlocks;
-  StageCopies<kTiles> copies(args, bands, column_begin);
+  StageCopies<kTiles> copies(args, bands, tile);
   for (uint32_t s = 0; s < kStages - 1; ++s) {
     if (s < stage_count) copies.Copy(shared.stages[s]);
     asm volatile("cp.async.commit_group;");
@@ -222,25 +250,24 @@ __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
       BandsAt(args, blob + args.projection_offset_bytes + is_up * args.projection_bytes,
               blockIdx.x * kGateBands + warp % (kGemmWarps / 2) * kGemmWarpBands);
   auto& shared = *reinterpret_cast<Shared<kTiles>*>(shared_bytes);
-  MultiplyBands<kTiles>(args, bands, tile.column_begin, shared);
+  MultiplyBands<kTiles>(args, bands, tile, shared);
   __syncthreads();
   const float gate_multiplier = MultiplierOf(args, blob, 0);
   const float up_multiplier = MultiplierOf(args, blob, 1);
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t h_blocks = (args.band_count + 1) / 2;
   constexpr uint32_t kBlocks = kGateBands / 2;  // of 32 values of h
-  for (uint32_t job = warp; job < kTiles * 8 * kBlocks; job += kGemmWarps) {
+  for (uint32_t job = warp; job < tile.columns * kBlocks; job += kGemmWarps) {
     const uint32_t column = job / kBlocks;
     const uint32_t row = job % kBlocks * 32 + lane;
-    const bool valid =
-        column < tile.columns && blockIdx.x * kGateBands + row / kBandRows < args.band_count;
+    const bool valid = blockIdx.x * kGateBands + row / kBandRows < args.band_count;
     const float gate = __fmul_rn(TotalOf<kTiles>(shared, row, column), gate_multiplier);
     const float up =
         __fmul_rn(TotalOf<kTiles>(shared, row + kGateBands * kBandRows, column), up_multiplier);
     const QuantizedLane quantized = QuantizeLane(__fmul_rn(SiluOf(gate), up), valid);
     const uint32_t h_block = blockIdx.x * kBlocks + job % kBlocks;
     if (h_block >= h_blocks) continue;  // the same for the whole warp
-    const size_t at = size_t{tile.column_begin} * h_blocks + h_block * kTiles * 8 + column;
+    const size_t at = size_t{tile.entry_begin + column} * args.h.pitch_blocks + h_block;
     reinterpret_cast<__half*>(args.h.values + at * kColumnBytes)[PositionOf(lane)] =
         __int2half_rn(quantized.q);
     if (lane == 0) args.h.scale[at] = __fmul_rn(quantized.scale, kGemmScaleFactor);
@@ -262,7 +289,7 @@ __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
   const Bands bands = BandsAt(args, blob + args.projection_offset_bytes,
                               blockIdx.x * kBands + threadIdx.x / 32 * kGemmWarpBands);
   auto& shared = *reinterpret_cast<Shared<kTiles>*>(shared_bytes);
-  MultiplyBands<kTiles>(args, bands, tile.column_begin, shared);
+  MultiplyBands<kTiles>(args, bands, tile, shared);
   __syncwarp();
   const float multiplier = MultiplierOf(args, blob, 0);
   const uint32_t row = threadIdx.x;  // of the block's bands: one lane for each of the warp's rows
@@ -275,22 +302,16 @@ __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
 }
 static_assert(kGemmWarpBands * kBandRows == 32);
 
-// grid: (blocks of 32 values, tiles of one class). One warp after the other for each column: int8
-// to fp16 in the order of the products, zeros for the columns that fill up.
-__global__ void ColumnsKernel(const KernelArgs args, const int8_t* q, const float* scale,
-                              uint32_t tile_begin, uint32_t class_columns) {
-  const ExpertGemmTile tile = args.tiles[tile_begin + blockIdx.y];
-  const uint32_t blocks = gridDim.x;
+// grid: (rows, groups of blocks): int8 to fp16 in the order of the products, one warp a block.
+__global__ void RowsKernel(HalfRows x, const int8_t* q, const float* scale, uint32_t blocks) {
+  const uint32_t block = blockIdx.y * kGemmWarps + threadIdx.x / 32;
+  if (block >= blocks) return;
   const uint32_t lane = threadIdx.x % 32;
-  const size_t to = size_t{tile.column_begin} * blocks + size_t{blockIdx.x} * class_columns;
-  for (uint32_t c = threadIdx.x / 32; c < class_columns; c += kGemmWarps) {
-    const bool there = c < tile.columns;
-    const size_t from =
-        there ? size_t{args.entries[tile.entry_begin + c].x_row} * blocks + blockIdx.x : 0;
-    reinterpret_cast<__half*>(args.x.values + (to + c) * kColumnBytes)[PositionOf(lane)] =
-        __int2half_rn(there ? q[from * kActivationBlockValues + lane] : 0);
-    if (lane == 0) args.x.scale[to + c] = there ? __fmul_rn(scale[from], kGemmScaleFactor) : 0.0f;
-  }
+  const size_t from = size_t{blockIdx.x} * blocks + block;
+  const size_t to = size_t{blockIdx.x} * x.pitch_blocks + block;
+  reinterpret_cast<__half*>(x.values + to * kColumnBytes)[PositionOf(lane)] =
+      __int2half_rn(q[from * kActivationBlockValues + lane]);
+  if (lane == 0) x.scale[to] = __fmul_rn(scale[from], kGemmScaleFactor);
 }
 
 using Kernel = void (*)(KernelArgs, uint32_t);
@@ -317,9 +338,8 @@ absl::Status Enqueue(const KernelArgs& args, uint32_t tile_begin, uint32_t tile_
 }
 
 template <Product kProduct, size_t... kClasses>
-absl::Status EnqueueClasses(const KernelArgs& args, const ExpertGemmTiles& tiles,
+absl::Status EnqueueClasses(const KernelArgs& args, const ExpertGemmClasses& begin,
                             cudaStream_t stream, std::index_sequence<kClasses...>) {
-  const uint32_t* const begin = tiles.class_begin;
   absl::Status status;
   // The largest class first: what is small fills the end.
   ((status.ok() ? void(status = Enqueue<kProduct, kGemmClassCount - 1 - kClasses>(
@@ -330,33 +350,31 @@ absl::Status EnqueueClasses(const KernelArgs& args, const ExpertGemmTiles& tiles
   return status;
 }
 
-absl::Status EnqueueColumns(const KernelArgs& args, const ExpertGemmTiles& tiles, const int8_t* q,
-                            const float* scale, cudaStream_t stream) {
-  const uint32_t blocks = (args.cols + kGemmBlockValues - 1) / kGemmBlockValues;
-  for (uint32_t c = 0; c < kGemmClassCount; ++c) {
-    const uint32_t count = tiles.class_begin[c + 1] - tiles.class_begin[c];
-    if (count == 0) continue;
-    ColumnsKernel<<<dim3(blocks, count), kThreads, 0, stream>>>(
-        args, q, scale, tiles.class_begin[c], kGemmClassColumns[c]);
-    HEARTH_RETURN_IF_ERROR(CudaStatus(cudaGetLastError(), "launch of a prompt product's columns"));
-  }
-  return absl::OkStatus();
+HalfRows XRows(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan, std::byte* workspace) {
+  return {workspace, reinterpret_cast<float*>(workspace + plan.x_scale_offset_bytes),
+          ExpertGemmPitchBlocks(desc.layout.hidden)};
 }
-
-HalfColumns XColumns(const ExpertGemmPlan& plan, std::byte* workspace) {
-  return {workspace, reinterpret_cast<float*>(workspace + plan.x_scale_offset_bytes)};
-}
-HalfColumns HColumns(const ExpertGemmPlan& plan, std::byte* workspace) {
+HalfRows HRows(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan, std::byte* workspace) {
   return {workspace + plan.h_offset_bytes,
-          reinterpret_cast<float*>(workspace + plan.h_scale_offset_bytes)};
+          reinterpret_cast<float*>(workspace + plan.h_scale_offset_bytes),
+          ExpertGemmPitchBlocks(desc.layout.width)};
 }
 
 }  // namespace
 
+absl::Status LaunchExpertGemmRows(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
+                                  const ExpertGemmRowsArgs& args, CudaStreamView stream) {
+  HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
+  const uint32_t blocks = ActivationBlocks(desc.layout.hidden);
+  const dim3 grid(desc.row_count, (blocks + kGemmWarps - 1) / kGemmWarps);
+  RowsKernel<<<grid, kThreads, 0, stream.get()>>>(XRows(desc, plan, args.workspace), args.q,
+                                                  args.scale, blocks);
+  return CudaStatus(cudaGetLastError(), "launch of a prompt product's rows");
+}
+
 absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
-                              const ExpertGemmTiles& tiles, const ExpertGemmArgs& args,
+                              const ExpertGemmClasses& classes, const ExpertGemmArgs& args,
                               CudaStreamView stream) {
-  HEARTH_CHECK(tiles.column_count <= desc.column_count);
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const ExpertLayout& layout = desc.layout;
   KernelArgs common = {};
@@ -375,16 +393,16 @@ absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& 
     kernel_args.multiplier_offset_bytes = layout.scale_offset_bytes(p);
   };
   KernelArgs gate_up = common;
-  gate_up.x = XColumns(plan, args.workspace);
-  gate_up.h = HColumns(plan, args.workspace);
+  gate_up.x = XRows(desc, plan, args.workspace);
+  gate_up.gathers = true;
+  gate_up.h = HRows(desc, plan, args.workspace);
   set_projection(gate_up, Projection::kGate);
   constexpr std::make_index_sequence<kGemmClassCount> kClasses;
-  HEARTH_RETURN_IF_ERROR(EnqueueColumns(gate_up, tiles, args.q, args.scale, stream.get()));
-  HEARTH_RETURN_IF_ERROR(EnqueueClasses<Product::kGateUp>(gate_up, tiles, stream.get(), kClasses));
+  HEARTH_RETURN_IF_ERROR(EnqueueClasses<Product::kGateUp>(gate_up, classes, stream.get(), kClasses));
   KernelArgs down = common;
-  down.x = HColumns(plan, args.workspace);
+  down.x = HRows(desc, plan, args.workspace);
   set_projection(down, Projection::kDown);
-  return EnqueueClasses<Product::kDown>(down, tiles, stream.get(), kClasses);
+  return EnqueueClasses<Product::kDown>(down, classes, stream.get(), kClasses);
 }
 
 }  // namespace hearth

@@ -14,6 +14,7 @@
 // which the columns of a tile share.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -39,14 +40,15 @@ struct ExpertGemmTile {
   uint32_t item = 0;
   uint32_t entry_begin = 0;
   uint32_t columns = 0;
-  uint32_t column_begin = 0;  // among the columns of all tiles, each filled up to its class
 };
+
+// Where each class begins among tiles that lie by class, and where the last one ends.
+using ExpertGemmClasses = std::array<uint32_t, kGemmClassCount + 1>;
 
 // Tiles of all items, those of one class after the other.
 struct ExpertGemmTiles {
   std::vector<ExpertGemmTile> tiles;
-  uint32_t class_begin[kGemmClassCount + 1] = {};
-  uint32_t column_count = 0;  // of all tiles, filled up
+  ExpertGemmClasses class_begin = {};
 };
 
 // Shared memory of a block of threads of a class.
@@ -54,20 +56,20 @@ uint32_t ExpertGemmSharedBytes(uint32_t gemm_class);
 // Columns of the largest class that the card has shared memory for; 0: it has none for any.
 uint32_t ExpertGemmColumnsMax(const GpuLimits& gpu);
 
-// Cuts every item into the fewest tiles of at most `columns_max`, of nearly equal columns. Pure;
-// reuses the vector's memory.
+// Cuts every item into the fewest tiles of at most `columns_max`, of nearly equal columns. Tiles
+// count items from the first of `items`. Pure; reuses the vector's memory.
 void CutExpertGemm(std::span<const ExpertFfnItem> items, uint32_t columns_max,
                    ExpertGemmTiles& tiles);
+// Tiles of `item_count` experts with `entry_count` rows together, at most.
+uint64_t ExpertGemmTileBound(uint64_t item_count, uint64_t entry_count, uint32_t columns_max);
 
 struct ExpertGemmDesc {
-  ExpertLayout layout;        // kNvfp4
-  uint32_t column_count = 0;  // of the tiles, or a bound of it: ExpertGemmColumnBound()
+  ExpertLayout layout;       // kNvfp4
+  uint32_t row_count = 0;    // of x
+  uint32_t entry_count = 0;  // of all experts together, at most
 };
 
-// Columns of the tiles of `item_count` experts with `entry_count` rows together, at most.
-uint64_t ExpertGemmColumnBound(uint64_t item_count, uint64_t entry_count, uint32_t columns_max);
-
-// Workspace: x and h of every column as fp16 with their scales, tile by tile.
+// Workspace: x of every row and h of every entry as fp16, each with their scales.
 struct ExpertGemmPlan {
   uint64_t x_scale_offset_bytes = 0;  // x itself starts at 0
   uint64_t h_offset_bytes = 0;
@@ -75,24 +77,32 @@ struct ExpertGemmPlan {
   uint64_t workspace_bytes = 0;
 };
 
-struct ExpertGemmArgs {  // device addresses, valid until the stream has passed the launches
-  const ExpertFfnItem* items = nullptr;
-  const ExpertFfnEntry* entries = nullptr;
-  const ExpertGemmTile* tiles = nullptr;  // as CutExpertGemm() made them
-  const int8_t* q = nullptr;              // x as QuantizedRows: (rows, hidden up to 32)
-  const float* scale = nullptr;
-  float* y = nullptr;  // rows named by the entries, row stride y_stride
-  uint32_t y_stride = 0;
-  std::byte* workspace = nullptr;  // workspace_bytes, 256-byte aligned
-};
-
+// Blocks of 32 values from row to row of x or h of `cols` values: whole stages of the kernels.
+uint32_t ExpertGemmPitchBlocks(uint32_t cols);
 // InvalidArgument names what does not fit.
 absl::StatusOr<ExpertGemmPlan> PlanExpertGemm(const ExpertGemmDesc& desc);
 
-// The two products of the experts in `tiles`, whose device copy args.tiles is. Enqueues and
-// returns.
+// Device addresses, valid until the stream has passed the launch.
+struct ExpertGemmRowsArgs {
+  const int8_t* q = nullptr;  // x as QuantizedRows: (row_count, hidden up to 32)
+  const float* scale = nullptr;
+  std::byte* workspace = nullptr;  // workspace_bytes, 256-byte aligned
+};
+struct ExpertGemmArgs {
+  const ExpertFfnItem* items = nullptr;
+  const ExpertFfnEntry* entries = nullptr;  // x_row below row_count
+  const ExpertGemmTile* tiles = nullptr;    // as CutExpertGemm() made them
+  float* y = nullptr;                       // rows named by the entries, row stride y_stride
+  uint32_t y_stride = 0;
+  std::byte* workspace = nullptr;
+};
+
+// Both enqueue and return. First the rows, once for any number of calls of the other...
+absl::Status LaunchExpertGemmRows(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
+                                  const ExpertGemmRowsArgs& args, CudaStreamView stream);
+// ...then the two products of the experts whose tiles, by `classes`, are args.tiles.
 absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& plan,
-                              const ExpertGemmTiles& tiles, const ExpertGemmArgs& args,
+                              const ExpertGemmClasses& classes, const ExpertGemmArgs& args,
                               CudaStreamView stream);
 
 }  // namespace hearth

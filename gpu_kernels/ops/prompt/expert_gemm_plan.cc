@@ -11,12 +11,12 @@ namespace hearth {
 namespace {
 
 constexpr uint64_t kPartAlignBytes = 256;
-constexpr uint32_t kColumnsMax = kGemmClassColumns[kGemmClassCount - 1];
 
 // What a stage holds: columns with their scales, bands with theirs; and three stages, and the
 // totals of 256 rows and the class's columns (expert_gemm.cu).
 constexpr uint32_t kStageCount = 3;
-constexpr uint32_t kStageValues = 64;
+constexpr uint32_t kStageBlocks = 2;
+constexpr uint32_t kStageValues = kStageBlocks * kActivationBlockValues;
 constexpr uint32_t kRowCount = 256;
 constexpr uint32_t kStageRowBytes = kStageValues / 2 + kStageValues / kNvfp4BlockValues;
 
@@ -75,19 +75,17 @@ void CutExpertGemm(std::span<const ExpertFfnItem> items, uint32_t columns_max,
     tiles.class_begin[c + 1] = tiles.class_begin[c] + counts[c];
   }
   tiles.tiles.resize(tiles.class_begin[kGemmClassCount]);
-  tiles.column_count = 0;
   ForEachTile(items, columns_max, [&](const ExpertGemmTile& tile) {
-    const uint32_t c = ClassOf(tile.columns);
-    ExpertGemmTile& placed = tiles.tiles[next[c]++];
-    placed = tile;
-    placed.column_begin = tiles.column_count;
-    tiles.column_count += kGemmClassColumns[c];
+    tiles.tiles[next[ClassOf(tile.columns)]++] = tile;
   });
 }
 
-uint64_t ExpertGemmColumnBound(uint64_t item_count, uint64_t entry_count, uint32_t columns_max) {
-  const uint64_t tile_bound = item_count + entry_count / columns_max;
-  return entry_count + tile_bound * (kGemmClassStep - 1);
+uint64_t ExpertGemmTileBound(uint64_t item_count, uint64_t entry_count, uint32_t columns_max) {
+  return item_count + entry_count / columns_max;
+}
+
+uint32_t ExpertGemmPitchBlocks(uint32_t cols) {
+  return static_cast<uint32_t>(AlignUp(ActivationBlocks(cols), kStageBlocks));
 }
 
 absl::StatusOr<ExpertGemmPlan> PlanExpertGemm(const ExpertGemmDesc& desc) {
@@ -96,21 +94,23 @@ absl::StatusOr<ExpertGemmPlan> PlanExpertGemm(const ExpertGemmDesc& desc) {
         absl::StrCat("experts in ", ExpertFormatName(desc.layout.format),
                      ": the prompt product on tensor cores takes nvfp4"));
   }
-  if (desc.column_count == 0) return absl::InvalidArgumentError("a prompt product of no columns");
+  if (desc.row_count == 0 || desc.entry_count == 0) {
+    return absl::InvalidArgumentError("a prompt product of no rows");
+  }
+  const auto half_bytes = [](uint64_t rows, uint32_t cols) {
+    return AlignUp(rows * ExpertGemmPitchBlocks(cols) * kActivationBlockValues * 2,
+                   kPartAlignBytes);
+  };
+  const auto scale_bytes = [](uint64_t rows, uint32_t cols) {
+    return AlignUp(rows * ExpertGemmPitchBlocks(cols) * sizeof(float), kPartAlignBytes);
+  };
+  const uint32_t hidden = desc.layout.hidden;
+  const uint32_t width = desc.layout.width;
   ExpertGemmPlan plan;
-  // A stage may reach one block beyond the last.
-  const auto half_bytes = [&](uint32_t cols) {
-    const uint64_t blocks = uint64_t{desc.column_count} * ActivationBlocks(cols);
-    return AlignUp((blocks + kColumnsMax) * kActivationBlockValues * 2, kPartAlignBytes);
-  };
-  const auto scale_bytes = [&](uint32_t cols) {
-    const uint64_t blocks = uint64_t{desc.column_count} * ActivationBlocks(cols);
-    return AlignUp((blocks + kColumnsMax) * sizeof(float), kPartAlignBytes);
-  };
-  plan.x_scale_offset_bytes = half_bytes(desc.layout.hidden);
-  plan.h_offset_bytes = plan.x_scale_offset_bytes + scale_bytes(desc.layout.hidden);
-  plan.h_scale_offset_bytes = plan.h_offset_bytes + half_bytes(desc.layout.width);
-  plan.workspace_bytes = plan.h_scale_offset_bytes + scale_bytes(desc.layout.width);
+  plan.x_scale_offset_bytes = half_bytes(desc.row_count, hidden);
+  plan.h_offset_bytes = plan.x_scale_offset_bytes + scale_bytes(desc.row_count, hidden);
+  plan.h_scale_offset_bytes = plan.h_offset_bytes + half_bytes(desc.entry_count, width);
+  plan.workspace_bytes = plan.h_scale_offset_bytes + scale_bytes(desc.entry_count, width);
   return plan;
 }
 

@@ -17,7 +17,9 @@ class ExpertGemmOnGpu {
     HEARTH_ASSIGN_OR_RETURN(ExpertsOnGpu experts, ExpertsOnGpu::Create(c, stream));
     ExpertGemmTiles cut;
     CutExpertGemm(experts.host_items, columns_max, cut);
-    const ExpertGemmDesc desc{.layout = c.layout, .column_count = cut.column_count};
+    const ExpertGemmDesc desc{.layout = c.layout,
+                              .row_count = static_cast<uint32_t>(c.x.View().rows),
+                              .entry_count = static_cast<uint32_t>(c.entries.size())};
     HEARTH_ASSIGN_OR_RETURN(const ExpertGemmPlan plan, PlanExpertGemm(desc));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer tiles, DeviceCopy(cut.tiles, stream));
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer q, DeviceCopy(c.x.q, stream));
@@ -31,15 +33,19 @@ class ExpertGemmOnGpu {
   }
 
   absl::Status Launch(const UniqueStream& stream) const {
+    HEARTH_RETURN_IF_ERROR(
+        LaunchExpertGemmRows(desc_, plan_,
+                             {.q = reinterpret_cast<const int8_t*>(b_.q.data()),
+                              .scale = reinterpret_cast<const float*>(b_.scale.data()),
+                              .workspace = b_.workspace.data()},
+                             stream.view()));
     const ExpertGemmArgs args = {.items = b_.experts.item_data(),
                                  .entries = b_.experts.entry_data(),
                                  .tiles = reinterpret_cast<const ExpertGemmTile*>(b_.tiles.data()),
-                                 .q = reinterpret_cast<const int8_t*>(b_.q.data()),
-                                 .scale = reinterpret_cast<const float*>(b_.scale.data()),
                                  .y = reinterpret_cast<float*>(b_.y.data()) + kGuardFloats,
                                  .y_stride = y_stride_,
                                  .workspace = b_.workspace.data()};
-    return LaunchExpertGemm(desc_, plan_, cut_, args, stream.view());
+    return LaunchExpertGemm(desc_, plan_, cut_.class_begin, args, stream.view());
   }
 
   // y of every row, between its guards; waits for `stream`. Internal when bytes behind the

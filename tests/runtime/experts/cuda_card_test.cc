@@ -68,6 +68,35 @@ INSTANTIATE_TEST_SUITE_P(
                     CardCase{"Mixed", {ExpertFormat::kNvfp4, ExpertFormat::kXt}}),
     [](const auto& test) { return test.param.name; });
 
+// Passes of many rows, which tensor cores compute, between windows, which they do not.
+TEST_F(CudaCardOnGpu, PromptsHaveThePoolsBitsWhereverTheirExpertsAre) {
+  const std::vector<ExpertFormat> formats = {ExpertFormat::kNvfp4, ExpertFormat::kXt,
+                                             ExpertFormat::kNvfp4};
+  for (const double share : {-1.0, 0.0, 0.5, 1.0}) {
+    for (const bool pins : {true, false}) {
+      SCOPED_TRACE(testing::Message() << share << " " << pins);
+      CudaRig rig(gpu(), {.model = {.expert_count = 40, .formats = formats},
+                          .rows_max = 300,
+                          .budget = {.share = 0.4},
+                          .pcie_share = share,
+                          .pins = pins});
+      const absl::Status made = rig.Make();
+      ASSERT_TRUE(made.ok()) << made;
+      uint32_t p = 0;
+      for (const uint32_t rows : {kCudaPromptRowsMin, 3u, 300u, kCudaPromptRowsMin - 1, 1u, 211u}) {
+        for (uint32_t l = 0; l < formats.size(); ++l) {
+          rig.RunChecked(LayerId(l), rows, ++p,
+                         rows > 9 ? TrafficKind::kPrompt : TrafficKind::kWindow);
+          if (HasFatalFailure()) return;
+        }
+        rig.tiers().EndWindow(rows);
+      }
+      EXPECT_GT(rig.distinct(Service::kVram), 0u);
+      EXPECT_EQ(rig.distinct(Service::kPcie) > 0, share != 0);
+    }
+  }
+}
+
 TEST_F(CudaCardOnGpu, FullSizeExpertsHaveThePoolsBits) {
   CudaRig rig(gpu(), {.model = {.hidden = 2560,
                                 .width = 640,
