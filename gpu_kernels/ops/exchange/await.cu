@@ -1,8 +1,10 @@
 // The begin and the end of a window on the card, and what it awaits from the host: lists, outputs.
 #include <algorithm>
+#include <cstddef>
 
 #include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/exchange/layer_words.cuh"
+#include "gpu_kernels/ops/exchange/output_wait.cuh"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -10,31 +12,49 @@ namespace {
 
 constexpr uint32_t kTakeThreadsMax = 800;
 constexpr uint32_t kBeginThreads = 256;
+constexpr uint32_t kRuleWords = sizeof(StreamRule) / sizeof(uint64_t);
+static_assert(offsetof(CardState, rule) % sizeof(uint64_t) == 0);
+
+// What the card's table is to become, in host memory.
+struct HostTable {
+  const StreamRule* rule;
+  const TableChange* changes;
+  const uint64_t* entries;
+  uint32_t entry_count;  // 0: the card has no table
+};
 
 // One block.
-__global__ void BeginWindowKernel(const uint64_t* window, const TableChange* changes,
-                                  const uint64_t* table_of_host, uint32_t table_count,
-                                  uint64_t* table, CardState* state) {
+__global__ void BeginWindowKernel(const uint64_t* window, HostTable from, uint64_t* table,
+                                  CardState* state, WindowStamps stamps) {
   const uint64_t word = LoadRelaxed(window);
   const uint32_t change_count = PayloadOf(word);
   if (threadIdx.x == 0) {
     state->sequence = TagOf(word);
     state->failed = 0;
+    state->rows_wanted = CardState::kRowsNotDecided;
+    if (from.entry_count != 0) state->streams_left = from.rule->experts_max;
+    Stamp(stamps, TagOf(word), WindowStamp::kBegin);
+  }
+  for (uint32_t i = threadIdx.x; i < kRuleWords && from.entry_count != 0; i += blockDim.x) {
+    reinterpret_cast<uint64_t*>(&state->rule)[i] = reinterpret_cast<const uint64_t*>(from.rule)[i];
   }
   if (change_count > kTableChangesMax) {
-    for (uint32_t i = threadIdx.x; i < table_count; i += blockDim.x) table[i] = table_of_host[i];
+    for (uint32_t i = threadIdx.x; i < from.entry_count; i += blockDim.x) {
+      table[i] = from.entries[i];
+    }
     return;
   }
   for (uint32_t i = threadIdx.x; i < change_count; i += blockDim.x) {
-    const TableChange change = changes[i];
-    table[change.index] = change.address;
+    const TableChange change = from.changes[i];
+    table[change.index] = change.entry;
   }
 }
 
 // One thread.
-__global__ void EndWindowKernel(uint64_t* end, const CardState* state) {
+__global__ void EndWindowKernel(uint64_t* end, const CardState* state, WindowStamps stamps) {
   AwaitLaunchBefore();
   AllowLaunchAfter();
+  Stamp(stamps, state->sequence, WindowStamp::kEnd);
   StoreRelease(end, TaggedWord(state->sequence, 0));
 }
 
@@ -136,25 +156,10 @@ __global__ void __launch_bounds__(kTakeThreadsMax)
 }
 
 // One thread.
-__global__ void AwaitOutputsKernel(LayerWords words, const uint64_t* outputs) {
-  const uint32_t sequence = words.state->sequence;
-  const bool may_come = (words.state->flags & kListOutputsFollow) != 0;
-  uint64_t word = may_come ? LoadAcquire(outputs) : 0;  // a first look, as with lists
-  AwaitLaunchBefore();
+__global__ void AwaitOutputsKernel(OutputWait wait) {
+  AwaitLaunchBefore();  // it may be the one that says whether outputs follow
   AllowLaunchAfter();
-  Stamp(words, sequence, ExchangeStamp::kOutputsBegin);
-  if (words.state->failed == 0 && (words.state->flags & kListOutputsFollow) != 0) {
-    const uint64_t start_ns = GlobalTimerNs();
-    while (TagOf(word) != sequence && GlobalTimerNs() - start_ns < words.wait_ns_max) {
-      word = LoadAcquire(outputs);
-    }
-    if (TagOf(word) != sequence) {
-      Fail(words, sequence, ExchangeStage::kOutputs);
-    } else if (PayloadOf(word) != 0) {
-      Fail(words, sequence, ExchangeStage::kNone);
-    }
-  }
-  Stamp(words, sequence, ExchangeStamp::kOutputsEnd);
+  AwaitOutputs(wait, true);
 }
 
 absl::Status LaunchTake(const WindowExchange& exchange, LayerId layer, uint32_t rows,
@@ -182,16 +187,26 @@ absl::Status LaunchTake(const WindowExchange& exchange, LayerId layer, uint32_t 
       word_count, target, stage);
 }
 
+WindowStamps StampsOf(const WindowExchange& exchange) {
+  return {.first = reinterpret_cast<uint64_t*>(exchange.mapped() +
+                                               exchange.layout().WindowStampsOffsetBytes(0)),
+          .stride = StampStride(exchange)};
+}
+
 }  // namespace
 
 absl::Status LaunchBeginWindow(const WindowExchange& exchange, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(SelectGpu(exchange.gpu()));
   const ExchangeLayout& l = exchange.layout();
+  const std::byte* const mapped = exchange.mapped();
+  const HostTable from = {
+      .rule = reinterpret_cast<const StreamRule*>(mapped + l.rule_offset_bytes),
+      .changes = reinterpret_cast<const TableChange*>(mapped + l.changes_offset_bytes),
+      .entries = reinterpret_cast<const uint64_t*>(mapped + l.table_offset_bytes),
+      .entry_count = l.table_count()};
   BeginWindowKernel<<<1, kBeginThreads, 0, stream.get()>>>(
-      reinterpret_cast<const uint64_t*>(exchange.mapped() + l.window_offset_bytes),
-      reinterpret_cast<const TableChange*>(exchange.mapped() + l.changes_offset_bytes),
-      reinterpret_cast<const uint64_t*>(exchange.mapped() + l.table_offset_bytes), l.table_count(),
-      exchange.table(), exchange.state());
+      reinterpret_cast<const uint64_t*>(mapped + l.window_offset_bytes), from, exchange.table(),
+      exchange.state(), StampsOf(exchange));
   return CudaStatus(cudaGetLastError(), "begin of a window");
 }
 
@@ -209,8 +224,7 @@ absl::Status LaunchAwaitOutputs(const WindowExchange& exchange, LayerId layer,
                                 CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(CheckCall(exchange, layer, 1, "outputs"));
   return LaunchOverlapping("outputs", AwaitOutputsKernel, {.blocks = 1, .threads = 1}, stream,
-                           WordsOf(exchange, layer),
-                           LayerWordsAt(exchange, layer, exchange.layout().outputs_offset_bytes));
+                           exchange.output_wait(layer));
 }
 
 absl::Status LaunchEndWindow(const WindowExchange& exchange, CudaStreamView stream) {
@@ -218,7 +232,7 @@ absl::Status LaunchEndWindow(const WindowExchange& exchange, CudaStreamView stre
   auto* const end =
       reinterpret_cast<uint64_t*>(exchange.mapped() + exchange.layout().end_offset_bytes);
   return LaunchOverlapping("end of a window", EndWindowKernel, {.blocks = 1, .threads = 1}, stream,
-                           end, exchange.state());
+                           end, exchange.state(), StampsOf(exchange));
 }
 
 }  // namespace hearth

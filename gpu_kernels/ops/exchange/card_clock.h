@@ -45,8 +45,9 @@ absl::StatusOr<CardClock> MeasureCardClock(CudaStreamView stream, Clock& clock);
 GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId layer);
 
 // Adds the card's lane of a window that has ended to `trace`: for each layer of
-// [layer_begin, layer_end) what lies between its stamps, and between its last and the next layer's
-// first. Layers that the window did not pass are left out, and so is what has no length.
+// [layer_begin, layer_end) what lies between its stamps, and before its first back to the last of
+// the layer before or to the window's begin; at last up to the window's end, if it has that stamp.
+// Layers that the window did not pass are left out, and so is what has no length.
 void AddCardSpans(const ExchangeHost& host, uint32_t sequence, uint32_t layer_begin,
                   uint32_t layer_end, const CardClock& clock, uint16_t gpu, WindowTrace* trace);
 

@@ -1,5 +1,6 @@
 // The card's lane of a window's trace, and the choice among clock samples; the kernel that takes
 // those is in card_clock.cu.
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -45,7 +46,18 @@ GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId laye
 
 void AddCardSpans(const ExchangeHost& host, uint32_t sequence, uint32_t layer_begin,
                   uint32_t layer_end, const CardClock& clock, uint16_t gpu, WindowTrace* trace) {
-  uint64_t before_ns = 0;  // last stamp so far
+  uint64_t before_ns = host.Stamp(sequence, WindowStamp::kBegin);  // last stamp so far
+  const auto add = [&](std::string_view name, uint64_t stamp_ns, LayerId layer) {
+    if (before_ns != 0 && stamp_ns > before_ns) {
+      trace->Add({.name = name,
+                  .lane = TraceLane::kGpu,
+                  .number = gpu,
+                  .begin_ns = clock.ToHostNs(before_ns),
+                  .end_ns = clock.ToHostNs(stamp_ns),
+                  .layer = layer});
+    }
+    before_ns = std::max(before_ns, stamp_ns);
+  };
   for (uint32_t layer = layer_begin; layer < layer_end; ++layer) {
     const auto stamps = host.Stamps(sequence, LayerId(layer));
     bool late_passed = false;
@@ -54,17 +66,10 @@ void AddCardSpans(const ExchangeHost& host, uint32_t sequence, uint32_t layer_be
       if (stamp_ns == 0) continue;  // a stage that the window does not have
       if (span.to == ExchangeStamp::kLateEnd) late_passed = true;
       const bool is_experts = span.to == ExchangeStamp::kOutputsBegin && !late_passed;
-      if (before_ns != 0 && stamp_ns > before_ns) {
-        trace->Add({.name = is_experts ? "experts" : span.name,
-                    .lane = TraceLane::kGpu,
-                    .number = gpu,
-                    .begin_ns = clock.ToHostNs(before_ns),
-                    .end_ns = clock.ToHostNs(stamp_ns),
-                    .layer = LayerId(layer)});
-      }
-      before_ns = stamp_ns;
+      add(is_experts ? "experts" : span.name, stamp_ns, LayerId(layer));
     }
   }
+  add("combine", host.Stamp(sequence, WindowStamp::kEnd), LayerId());
 }
 
 }  // namespace hearth

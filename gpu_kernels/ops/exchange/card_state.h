@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "gpu_kernels/ops/exchange/card_claims.h"
 #include "gpu_kernels/ops/expert_ffn.h"
 
 namespace hearth {
@@ -16,11 +17,18 @@ struct CardState {
   uint32_t sequence = 0;  // of the window under way
   uint32_t failed = 0;    // 1: a wait of the window has failed or the host gave it up
   uint32_t flags = 0;     // what follows the layer's hits, as in the header of a list
-  uint32_t unused = 0;
+  // Whether the host wants the rows of a layer: layer * 2 + 1, or + 0 if not; another layer's: not
+  // known yet.
+  uint32_t rows_wanted = kRowsNotDecided;
   ListCounts hits;
   ListCounts late;
+  uint32_t streams_left = 0;  // of the window, see ClaimFinder
+  uint32_t unused = 0;
+  StreamRule rule;
+
+  static constexpr uint32_t kRowsNotDecided = UINT32_MAX;
 };
-static_assert(sizeof(CardState) == 32);
+static_assert(sizeof(CardState) == 176);
 
 struct CardLayout {  // CardState at 0; sections at multiples of 128
   uint64_t hit_items_offset_bytes = 0;
@@ -37,7 +45,7 @@ constexpr CardLayout LayOutCard(uint32_t entries_max, uint32_t table_count) {
   const uint64_t items_bytes = round_up(uint64_t{entries_max} * sizeof(ExpertFfnItem));
   const uint64_t entries_bytes = round_up(uint64_t{entries_max} * sizeof(ExpertFfnEntry));
   CardLayout l;
-  l.hit_items_offset_bytes = 128;
+  l.hit_items_offset_bytes = round_up(sizeof(CardState));
   l.hit_entries_offset_bytes = l.hit_items_offset_bytes + items_bytes;
   l.late_items_offset_bytes = l.hit_entries_offset_bytes + entries_bytes;
   l.late_entries_offset_bytes = l.late_items_offset_bytes + items_bytes;

@@ -78,7 +78,8 @@ ExchangeHost::ExchangeHost(const ExchangeLayout& layout, std::span<std::byte> me
       sequence_(sequence),
       experts_(layout.entries_max()),
       weights_(layout.entries_max()),
-      ahead_(layout.entries_max()) {
+      ahead_(layout.entries_max()),
+      finder_(layout.shape.expert_count, layout.entries_max()) {
   next_table_.resize(layout.table_count());
   changed_.resize(layout.table_count());
   change_index_.reserve(kTableChangesMax);
@@ -97,8 +98,12 @@ uint32_t ExchangeHost::BeginWindow() {
   }
   ++sequence_;
   const uint64_t offset_bytes = layout_.StampsOffsetBytes(sequence_, 0);
-  std::memset(memory_.data() + offset_bytes, 0,
-              uint64_t{layout_.shape.layer_count} * kExchangeStamps * sizeof(uint64_t));
+  std::memset(memory_.data() + offset_bytes, 0, layout_.stamp_window_bytes());
+  finder_.BeginWindow(rule_);
+  claims_ = {};
+  if (layout_.shape.expert_count != 0) {
+    std::memcpy(memory_.data() + layout_.rule_offset_bytes, &rule_, sizeof(rule_));
+  }
   Post(Words(layout_.window_offset_bytes, 1)[0], sequence_, ChangeTable());
   return sequence_;
 }
@@ -115,7 +120,7 @@ uint32_t ExchangeHost::ChangeTable() {
     for (const uint32_t index : change_index_) {
       table[index] = next_table_[index];
       changed_[index] = 0;
-      *changes++ = {.address = next_table_[index], .index = index};
+      *changes++ = {.entry = next_table_[index], .index = index};
     }
   }
   change_index_.clear();
@@ -123,22 +128,22 @@ uint32_t ExchangeHost::ChangeTable() {
   return count;
 }
 
-void ExchangeHost::SetResident(LayerId layer, ExpertId expert, const std::byte* address) {
+void ExchangeHost::SetEntry(LayerId layer, ExpertId expert, uint64_t entry) {
   const ExchangeShape& shape = layout_.shape;
   HEARTH_CHECK(layer.value < shape.layer_count && expert.value < shape.expert_count);
-  HEARTH_CHECK(reinterpret_cast<uintptr_t>(address) % 64 == 0);
+  HEARTH_CHECK((entry & ~kFromAfar) % 64 == 0);
   const uint32_t index = layer.value * shape.expert_count + expert.value;
-  next_table_[index] = reinterpret_cast<uintptr_t>(address);
+  next_table_[index] = entry;
   if (changed_[index] != 0) return;
   changed_[index] = 1;
   if (change_count_++ < kTableChangesMax) change_index_.push_back(index);
 }
 
-bool ExchangeHost::resident(LayerId layer, ExpertId expert) const {
+uint64_t ExchangeHost::entry(LayerId layer, ExpertId expert) const {
   HEARTH_CHECK(layer.value < layout_.shape.layer_count &&
                expert.value < layout_.shape.expert_count);
   return Words(layout_.table_offset_bytes,
-               layout_.table_count())[layer.value * layout_.shape.expert_count + expert.value] != 0;
+               layout_.table_count())[layer.value * layout_.shape.expert_count + expert.value];
 }
 
 // DeadlineExceeded without a message when the words do not come, or the card's error.
@@ -183,6 +188,12 @@ absl::StatusOr<std::span<const uint32_t>> ExchangeHost::AwaitRoutes(LayerId laye
     weights_[i] = std::bit_cast<float>(PayloadOf(Load(weights[i])));
   }
   route_count_ = count;
+  if (layout_.shape.expert_count != 0) {
+    const size_t first = size_t{layer.value} * layout_.shape.expert_count;
+    claims_ = finder_.Find(Words(layout_.table_offset_bytes, layout_.table_count())
+                               .subspan(first, layout_.shape.expert_count),
+                           std::span<const uint32_t>(experts_).first(count));
+  }
   return std::span<const uint32_t>(experts_).first(count);
 }
 
@@ -209,9 +220,14 @@ absl::Status ExchangeHost::AwaitEnd(int64_t deadline_ns) {
 
 absl::StatusOr<PublishedRows> ExchangeHost::AwaitRows(LayerId layer, uint32_t rows,
                                                       int64_t deadline_ns) {
-  HEARTH_CHECK(layer.value < layout_.shape.layer_count && rows <= layout_.shape.rows_max);
+  HEARTH_CHECK(layer.value < layout_.shape.layer_count);
   HEARTH_RETURN_IF_ERROR(AwaitLayer(layer, layout_.arrived_offset_bytes, kPublishBlocks,
                                     "the experts' rows", deadline_ns));
+  return Rows(layer, rows);
+}
+
+PublishedRows ExchangeHost::Rows(LayerId layer, uint32_t rows) const {
+  HEARTH_CHECK(layer.value < layout_.shape.layer_count && rows <= layout_.shape.rows_max);
   const std::byte* set = memory_.data() + layout_.SetOffsetBytes(layer.value);
   const uint32_t hidden = layout_.shape.hidden;
   PublishedRows published;
@@ -310,6 +326,11 @@ std::array<uint64_t, kExchangeStamps> ExchangeHost::Stamps(uint32_t sequence, La
   std::ranges::copy(Words(layout_.StampsOffsetBytes(sequence, layer.value), kExchangeStamps),
                     stamps.begin());
   return stamps;
+}
+
+uint64_t ExchangeHost::Stamp(uint32_t sequence, WindowStamp stamp) const {
+  return Words(layout_.WindowStampsOffsetBytes(sequence),
+               kExchangeStamps)[static_cast<size_t>(stamp)];
 }
 
 }  // namespace hearth

@@ -2,11 +2,11 @@
 // what it waits for. Knows nothing of CUDA: the memory may be any, and a thread may play the card.
 //
 // Order of calls for one window; L stands for its layers in the order in which the card takes them:
-//   SetResident as needed, BeginWindow, then the launch of the window's work on the card; for each
-//   L: AwaitRoutes, then PostHits, AwaitRows, PostLate (exactly if hits said it follows), output,
-//   PostOutputs (exactly if hits said so) in any order that suits. Where the card finds the hits:
-//   no PostHits, but PostLate (if the card's work has such a stage) and PostOutputs exactly if an
-//   entry's expert is not resident(), even when there is nothing to tell.
+//   SetEntry and SetStreamRule as needed, BeginWindow, then the launch of the window's work on the
+//   card; for each L: AwaitRoutes, then PostHits, AwaitRows, PostLate (exactly if hits said it
+//   follows), output, PostOutputs (exactly if hits said so) in any order that suits. Where the card
+//   finds the hits: no PostHits, but PostLate (if the card's work has such a stage) and PostOutputs
+//   exactly unless all_claimed(), even when there is nothing to tell; AwaitRows only then.
 // After an error of any wait: Abort(), and the card runs to the end of the window without waiting.
 //
 // Memory order. Everything is posted by release stores of whole words and read by acquire loads, so
@@ -27,6 +27,7 @@
 
 #include "cpu_kernels/ops/activation.h"
 #include "cpu_kernels/ops/xt.h"
+#include "gpu_kernels/ops/exchange/card_claims.h"
 #include "gpu_kernels/ops/exchange/exchange_layout.h"
 #include "gpu_kernels/ops/exchange/exchange_words.h"
 #include "gpu_kernels/ops/expert_ffn.h"
@@ -69,12 +70,14 @@ class ExchangeHost {
   uint32_t BeginWindow();
   uint32_t sequence() const { return sequence_; }
 
-  // What the card's table says from the next window on; `address` of the expert in VRAM, a multiple
-  // of 64, or null: not there. While a window is under way, the memory of every expert that is
-  // resident() stays as it is, also of those that were taken out for the next. Needs expert_count.
-  void SetResident(LayerId layer, ExpertId expert, const std::byte* address);
+  // What the card's table says from the next window on (card_claims.h; addresses are multiples of
+  // 64). Until the card has passed the layer in the window under way, the memory that the entry of
+  // that window names stays as it is. Needs expert_count.
+  void SetEntry(LayerId layer, ExpertId expert, uint64_t entry);
   // What it says in this window.
-  bool resident(LayerId layer, ExpertId expert) const;
+  uint64_t entry(LayerId layer, ExpertId expert) const;
+  // From the next window on.
+  void SetStreamRule(const StreamRule& rule) { rule_ = rule; }
 
   // The experts that the card chose: (rows, ranks), valid until the next call. DeadlineExceeded
   // when the card has not published them at `deadline_ns` of the clock; its own error when a wait
@@ -83,7 +86,12 @@ class ExchangeHost {
                                                         int64_t deadline_ns);
   // With what weights: (rows, ranks), of the last AwaitRoutes.
   std::span<const float> weights() const { return std::span(weights_).first(route_count_); }
-  // The rows that those experts read; after AwaitRoutes of the same layer.
+  // What the card takes of them, (rows, ranks); empty where the host finds the hits.
+  std::span<const EntryClaim> claims() const { return claims_; }
+  bool all_claimed() const { return !claims_.empty() && finder_.all_claimed(); }
+  // Where the rows that those experts read come to lie, and that they are there; after AwaitRoutes
+  // of the same layer.
+  PublishedRows Rows(LayerId layer, uint32_t rows) const;
   absl::StatusOr<PublishedRows> AwaitRows(LayerId layer, uint32_t rows, int64_t deadline_ns);
 
   // Experts that `layer` may choose, (rows, ranks), as the layer before it guesses; valid until the
@@ -112,6 +120,7 @@ class ExchangeHost {
   // Stamps of a layer in a window that is at most kStampWindows old, 0: not passed. After the
   // window's work has ended on the card.
   std::array<uint64_t, kExchangeStamps> Stamps(uint32_t sequence, LayerId layer) const;
+  uint64_t Stamp(uint32_t sequence, WindowStamp stamp) const;  // likewise
 
   const ExchangeLayout& layout() const { return layout_; }
 
@@ -137,6 +146,9 @@ class ExchangeHost {
   std::vector<uint8_t> changed_;  // by index into the table
   std::vector<uint32_t> change_index_;
   uint32_t change_count_ = 0;
+  StreamRule rule_;  // of the next window
+  ClaimFinder finder_;
+  std::span<const EntryClaim> claims_;  // of the last AwaitRoutes
 };
 
 }  // namespace hearth

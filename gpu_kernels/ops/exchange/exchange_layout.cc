@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "cpu_kernels/ops/activation.h"
+#include "gpu_kernels/ops/exchange/card_claims.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -91,11 +92,11 @@ absl::StatusOr<ExchangeLayout> LayOutExchange(const ExchangeShape& shape) {
   layout.layers_offset_bytes = sections.Take(shape.layer_count * layout.layer_stride_bytes);
   layout.sets_offset_bytes = sections.Take(2 * layout.set_stride_bytes);
   const uint64_t table_count = layout.table_count();
+  layout.rule_offset_bytes = sections.Take(table_count == 0 ? 0 : sizeof(StreamRule));
   layout.changes_offset_bytes =
       sections.Take(table_count == 0 ? 0 : kTableChangesMax * sizeof(TableChange));
   layout.table_offset_bytes = sections.Take(table_count * sizeof(uint64_t));
-  layout.stamps_offset_bytes =
-      sections.Take(uint64_t{kStampWindows} * shape.layer_count * kExchangeStamps * 8);
+  layout.stamps_offset_bytes = sections.Take(kStampWindows * layout.stamp_window_bytes());
   layout.bytes = sections.bytes();
   return layout;
 }

@@ -11,12 +11,14 @@
 //
 // Who finds the hits (experts in VRAM) of a layer: the host, in a list that the card waits for; or,
 // with expert_count != 0, the card itself, which then keeps a table of the experts in its slots and
-// waits for nothing. The host changes the table between windows only, so that both know it.
+// waits for nothing. The host changes the table between windows only, so that both know it, and
+// both know as well which of the missed experts the card reads over the link (card_claims.h).
 //
 // One layer, in order of time; arrows show who writes:
 //   card -> host  routes   two words for each (row, rank): the expert, the bits of its weight
 //   card -> host  rows     u quantised, rotated and in fp32; then a word for each block of
-//                          threads that copied a share of it
+//                          threads that copied a share of it; not if the card takes all entries
+//                          by itself
 //   host -> card  hits     a list of items (experts in VRAM) and entries (their rows); not if the
 //                          card finds them itself
 //   host -> card  late     a second list, of experts whose upload has ended; only if hits said so,
@@ -65,7 +67,7 @@ struct ExchangeShape {
 
 // One entry of the card's table. `index`: layer * expert_count + expert.
 struct TableChange {
-  uint64_t address = 0;  // of the expert in VRAM, 0: not there
+  uint64_t entry = 0;  // see card_claims.h
   uint32_t index = 0;
   uint32_t unused = 0;
 };
@@ -82,6 +84,8 @@ enum class ExchangeStamp : uint8_t {
   kOutputsBegin,
   kOutputsEnd
 };
+// The same of a window: after its first launch and before its last.
+enum class WindowStamp : uint8_t { kBegin, kEnd };
 
 // What the card waits for, as an error names it.
 enum class ExchangeStage : uint8_t { kNone, kHits, kLate, kOutputs };
@@ -116,10 +120,12 @@ struct ExchangeLayout {
   uint64_t rotated_sum_offset_bytes = 0;
   uint64_t x_offset_bytes = 0;       // (rows_max, hidden) fp32
   uint64_t output_offset_bytes = 0;  // (rows_max * ranks, hidden) fp32, unweighted
-  // TableChange (kTableChangesMax), then all the table's addresses, (layer_count, expert_count)
+  // The window's StreamRule, TableChange (kTableChangesMax), then all the table's entries,
+  // (layer_count, expert_count)
+  uint64_t rule_offset_bytes = 0;
   uint64_t changes_offset_bytes = 0;
   uint64_t table_offset_bytes = 0;
-  // (kStampWindows, layer_count, kExchangeStamps) uint64
+  // (kStampWindows, layer_count + 1, kExchangeStamps) uint64; the last row is the window's own
   uint64_t stamps_offset_bytes = 0;
   uint64_t bytes = 0;  // of it all
 
@@ -132,8 +138,14 @@ struct ExchangeLayout {
     return sets_offset_bytes + (layer % 2) * set_stride_bytes;
   }
   uint64_t StampsOffsetBytes(uint32_t sequence, uint32_t layer) const {
-    return stamps_offset_bytes +
-           (uint64_t{sequence % kStampWindows} * shape.layer_count + layer) * kExchangeStamps * 8;
+    return stamps_offset_bytes + uint64_t{sequence % kStampWindows} * stamp_window_bytes() +
+           uint64_t{layer} * kExchangeStamps * 8;
+  }
+  uint64_t WindowStampsOffsetBytes(uint32_t sequence) const {
+    return StampsOffsetBytes(sequence, shape.layer_count);
+  }
+  uint64_t stamp_window_bytes() const {
+    return (uint64_t{shape.layer_count} + 1) * kExchangeStamps * 8;
   }
 };
 

@@ -1,14 +1,15 @@
-// The hits of a layer, found on the card in its own table: entries of one expert, wherever they
-// stand, become items of at most kExpertRowsMax rows, in the order of their first entries.
+// What the card takes of a layer by itself, found in its own table (card_claims.h): entries of one
+// expert, wherever they stand, become items of at most kExpertRowsMax rows, in the order of their
+// first entries.
 #pragma once
 
 #include "gpu_kernels/ops/exchange/layer_words.cuh"
 
 namespace hearth {
 
-// Where the hits of a layer are found.
+// Where that is found.
 struct HitSearch {
-  const uint64_t* table;  // of the layer; null: the host finds them
+  const uint64_t* table;  // of the layer; null: the host finds the hits
   uint32_t ranks;
   ListTarget target;
 };
@@ -16,7 +17,8 @@ struct HitSearch {
 // What the threads of a block know of each other's entries.
 struct HitScratch {
   alignas(16) uint32_t expert[kExchangeEntriesMax];  // then kNoExpert up to a multiple of 4
-  uint16_t begin[kExchangeEntriesMax];  // first entry of the item that this entry leads
+  uint16_t begin[kExchangeEntriesMax];   // first entry of the item that this entry leads
+  uint8_t streams[kExchangeEntriesMax];  // whether the expert that this entry begins is streamed
   uint32_t warp_total[kExchangeEntriesMax / 32];
 };
 inline constexpr uint32_t kNoExpert = UINT32_MAX;
@@ -25,12 +27,13 @@ inline constexpr uint32_t kNoExpert = UINT32_MAX;
 struct SameExpert {
   uint32_t before = 0;  // entries before it
   uint32_t count = 0;   // of all
+  uint32_t first = 0;   // of all
   uint32_t leader = 0;  // the entry that begins its item, of at most kExpertRowsMax
 };
 __device__ inline SameExpert FindSameExpert(const uint32_t* experts, uint32_t entry,
                                             uint32_t entry_count) {
   SameExpert same;
-  same.leader = entry;
+  same.first = entry;
   const uint32_t id = experts[entry];
   const auto* quads = reinterpret_cast<const uint4*>(experts);
 #pragma unroll 4
@@ -43,9 +46,10 @@ __device__ inline SameExpert FindSameExpert(const uint32_t* experts, uint32_t en
       const bool equal = other[i] == id;
       same.count += equal ? 1 : 0;
       same.before += equal && at < entry ? 1 : 0;
-      same.leader = equal ? min(same.leader, at) : same.leader;
+      same.first = equal ? min(same.first, at) : same.first;
     }
   }
+  same.leader = same.first;
   // Beyond the rows of one item, which is rare: walk to the first of its own.
   for (uint32_t skip = same.before / kExpertRowsMax * kExpertRowsMax; skip != 0; --skip) {
     do {
@@ -74,37 +78,61 @@ __device__ inline uint32_t SumBefore(uint32_t value, uint32_t* warp_total, uint3
   return before + sum - value;
 }
 
-// One block with a thread for each entry; `id` is the expert of this thread's.
-__device__ inline void FindHits(const HitSearch& search, uint32_t id, uint32_t entry_count,
+// Which of the missed experts are streamed, as ClaimFinder has it: leaves it in `scratch` for the
+// entry that begins each. All threads call; `begins`: this thread's entry begins an expert, which
+// the table has as `word`.
+__device__ inline void ChooseStreams(bool begins, uint64_t word, CardState* state,
+                                     HitScratch* scratch) {
+  const bool misses = begins && (word == 0 || (word & kFromAfar) != 0);
+  const bool readable = misses && word != 0;
+  uint32_t total;  // missed experts in the upper half, those that can be read in the lower
+  const uint32_t before =
+      SumBefore((misses ? 1u << 16 : 0) + (readable ? 1 : 0), scratch->warp_total, &total);
+  const uint32_t wanted = state->rule.count[min(total >> 16, StreamRule::kMissesMax)];
+  const uint32_t streamed = min(min(wanted, state->streams_left), total & 0xFFFFu);
+  if (begins) scratch->streams[threadIdx.x] = readable && (before & 0xFFFFu) < streamed ? 1 : 0;
+  __syncthreads();  // also parts the reads of what is left from the write
+  if (threadIdx.x == 0) state->streams_left -= streamed;
+}
+
+// One block with a thread for each entry; `id` is the expert of this thread's. Returns to all
+// threads whether the host has something to compute.
+__device__ inline bool FindHits(const HitSearch& search, uint32_t id, uint32_t entry_count,
                                 HitScratch* scratch, CardState* state) {
   const uint32_t entry = threadIdx.x;
   const bool valid = entry < entry_count;
-  const uint64_t address = valid ? search.table[id] : 0;
+  const uint64_t word = valid ? search.table[id] : 0;
   if (entry < (entry_count + 3) / 4 * 4) scratch->expert[entry] = valid ? id : kNoExpert;
   __syncthreads();
   const SameExpert same =
       valid ? FindSameExpert(scratch->expert, entry, entry_count) : SameExpert{};
-  const bool leads = address != 0 && same.leader == entry;
+  ChooseStreams(valid && same.first == entry, word, state, scratch);
+  const bool claimed = word != 0 && ((word & kFromAfar) == 0 || scratch->streams[same.first] != 0);
+  const bool leads = claimed && same.leader == entry;
   const uint32_t rows = leads ? min(same.count - same.before, kExpertRowsMax) : 0;
   uint32_t total;  // items in the upper half, entries in the lower
   const uint32_t before = SumBefore(leads ? 1u << 16 | rows : 0, scratch->warp_total, &total);
   if (leads) {
     scratch->begin[entry] = static_cast<uint16_t>(before);
-    search.target.items[before >> 16] = {.blob = reinterpret_cast<const std::byte*>(address),
-                                         .entry_begin = before & 0xFFFFu,
-                                         .entry_count = rows};
+    search.target.items[before >> 16] = {
+        .blob = reinterpret_cast<const std::byte*>(word & ~kFromAfar),
+        .entry_begin = before & 0xFFFFu,
+        .entry_count = rows};
   }
   __syncthreads();
   if (valid) {
-    search.target.on_card[entry] = address != 0 ? 1 : 0;
-    if (address != 0) {
+    search.target.on_card[entry] = claimed ? 1 : 0;
+    if (claimed) {
       search.target.entries[scratch->begin[same.leader] + same.before % kExpertRowsMax] = {
           .x_row = entry / search.ranks, .y_row = entry};
     }
   }
-  if (entry != 0) return;
-  *search.target.counts = {.items = total >> 16, .entries = total & 0xFFFFu};
-  state->flags = (total & 0xFFFFu) == entry_count ? 0 : kListLateFollows | kListOutputsFollow;
+  const bool all_claimed = (total & 0xFFFFu) == entry_count;
+  if (entry == 0) {
+    *search.target.counts = {.items = total >> 16, .entries = total & 0xFFFFu};
+    state->flags = all_claimed ? 0 : kListLateFollows | kListOutputsFollow;
+  }
+  return !all_claimed;
 }
 
 }  // namespace hearth

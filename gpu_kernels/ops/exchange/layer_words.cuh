@@ -9,24 +9,27 @@
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/ops/exchange/card_state.h"
 #include "gpu_kernels/ops/exchange/exchange_words.h"
+#include "gpu_kernels/ops/exchange/output_wait.h"
 #include "gpu_kernels/ops/exchange/system_memory.cuh"
 #include "gpu_kernels/ops/exchange/window_exchange.h"
 
 namespace hearth {
 
-// What every kernel of a layer gets.
-struct LayerWords {
-  CardState* state;
-  uint64_t* error;
-  uint64_t* stamps;  // of layer and window 0; windows are stamp_stride words apart
-  uint32_t stamp_stride;
-  uint32_t layer;
-  uint64_t wait_ns_max;
-};
-
 __device__ inline void Stamp(const LayerWords& words, uint32_t sequence, ExchangeStamp stamp) {
   StoreRelaxed(
       words.stamps + sequence % kStampWindows * words.stamp_stride + static_cast<uint32_t>(stamp),
+      GlobalTimerNs());
+}
+
+// Where a window's own stamps go.
+struct WindowStamps {
+  uint64_t* first;  // of window 0
+  uint32_t stride;
+};
+
+__device__ inline void Stamp(const WindowStamps& stamps, uint32_t sequence, WindowStamp stamp) {
+  StoreRelaxed(
+      stamps.first + sequence % kStampWindows * stamps.stride + static_cast<uint32_t>(stamp),
       GlobalTimerNs());
 }
 
@@ -47,15 +50,13 @@ struct ListTarget {
   uint32_t on_card_count;  // bytes to clear first; 0 for a second list
 };
 
+// Words from one window's stamps to those of the next.
+inline uint32_t StampStride(const WindowExchange& exchange) {
+  return static_cast<uint32_t>(exchange.layout().stamp_window_bytes() / sizeof(uint64_t));
+}
+
 inline LayerWords WordsOf(const WindowExchange& exchange, LayerId layer) {
-  const ExchangeLayout& l = exchange.layout();
-  return {.state = exchange.state(),
-          .error = reinterpret_cast<uint64_t*>(exchange.mapped() + l.error_offset_bytes),
-          .stamps =
-              reinterpret_cast<uint64_t*>(exchange.mapped() + l.StampsOffsetBytes(0, layer.value)),
-          .stamp_stride = l.shape.layer_count * kExchangeStamps,
-          .layer = layer.value,
-          .wait_ns_max = exchange.wait_ns_max()};
+  return exchange.output_wait(layer).words;
 }
 
 inline uint64_t* LayerWordsAt(const WindowExchange& exchange, LayerId layer,

@@ -40,7 +40,8 @@ struct RouteWords {
   uint32_t count;
 };
 
-// Threads: at least one for each entry.
+// Threads: at least one for each entry. Tells the blocks that publish rows whether the host wants
+// them.
 __device__ void PublishRoutes(const LayerWords& words, const RouteWords& routes,
                               const HitSearch& search) {
   const uint32_t sequence = words.state->sequence;
@@ -54,20 +55,31 @@ __device__ void PublishRoutes(const LayerWords& words, const RouteWords& routes,
   if (threadIdx.x == 0) Stamp(words, sequence, ExchangeStamp::kPublishBegin);
   if (search.table == nullptr) return;
   __shared__ HitScratch scratch;
-  FindHits(search, id, routes.count, &scratch, words.state);
+  const bool host_computes = FindHits(search, id, routes.count, &scratch, words.state);
   if (threadIdx.x == 0) {
+    atomicExch(&words.state->rows_wanted, words.layer * 2 + (host_computes ? 1 : 0));
     Stamp(words, sequence, ExchangeStamp::kHitsBegin);
     Stamp(words, sequence, ExchangeStamp::kHitsEnd);
   }
 }
 
-__device__ void PublishRows(const LayerWords& words, uint32_t block, uint64_t* arrived,
+// Waits for the other blocks' PublishRoutes(), which does not wait for this.
+__device__ bool RowsAreWanted(const LayerWords& words) {
+  auto* const wanted = const_cast<volatile uint32_t*>(&words.state->rows_wanted);
+  uint32_t word = *wanted;
+  while (word >> 1 != words.layer) word = *wanted;
+  return (word & 1) != 0;
+}
+
+// That the rows have arrived takes microseconds to make sure of, so it is only said to a host that
+// waits for it. `asks`: a block beside these knows that, and says so.
+__device__ void PublishRows(const LayerWords& words, uint32_t block, bool asks, uint64_t* arrived,
                             const PublishParts& parts) {
   for (uint32_t i = 0; i < parts.count; ++i) {
     CopyShare(parts.part[i], block * blockDim.x + threadIdx.x, kPublishBlocks * blockDim.x);
   }
   __syncthreads();
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0 || (asks && !RowsAreWanted(words))) return;
   const uint32_t sequence = words.state->sequence;
   StoreRelease(arrived + block, TaggedWord(sequence, 0));
   if (block == 0) Stamp(words, sequence, ExchangeStamp::kPublishEnd);
@@ -80,17 +92,19 @@ __global__ void PublishAheadKernel(const CardState* state, const uint32_t* exper
   StoreRelaxed(ahead + threadIdx.x, TaggedWord(state->sequence, expert[threadIdx.x]));
 }
 
-// The last block publishes the routes if there is one more than kPublishBlocks, or only one; the
-// others each a share of the rows.
+// The first block publishes the routes if there is one more than kPublishBlocks, or only one; the
+// others each a share of the rows. Blocks start in order, so that the first waits for none.
 __global__ void __launch_bounds__(kExchangeEntriesMax)
     PublishKernel(LayerWords words, RouteWords routes, HitSearch search, uint64_t* arrived,
                   const __grid_constant__ PublishParts parts) {
   AwaitLaunchBefore();
   AllowLaunchAfter();
-  if (blockIdx.x == gridDim.x - 1 && gridDim.x != kPublishBlocks) {
+  const bool has_routes = gridDim.x != kPublishBlocks;
+  if (has_routes && blockIdx.x == 0) {
     PublishRoutes(words, routes, search);
   } else {
-    PublishRows(words, blockIdx.x, arrived, parts);
+    PublishRows(words, blockIdx.x - (has_routes ? 1 : 0), has_routes && search.table != nullptr,
+                arrived, parts);
   }
 }
 

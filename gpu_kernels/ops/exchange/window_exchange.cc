@@ -66,4 +66,20 @@ const float* WindowExchange::host_output(LayerId layer) const {
       mapped_.device_data() + layout().SetOffsetBytes(layer.value) + layout().output_offset_bytes);
 }
 
+OutputWait WindowExchange::output_wait(LayerId layer) const {
+  const ExchangeLayout& l = layout();
+  std::byte* const mapped = mapped_.device_data();
+  const auto words_at = [mapped](uint64_t offset_bytes) {
+    return reinterpret_cast<uint64_t*>(mapped + offset_bytes);
+  };
+  return {
+      .words = {.state = state(),
+                .error = words_at(l.error_offset_bytes),
+                .stamps = words_at(l.StampsOffsetBytes(0, layer.value)),
+                .stamp_stride = static_cast<uint32_t>(l.stamp_window_bytes() / sizeof(uint64_t)),
+                .layer = layer.value,
+                .wait_ns_max = wait_ns_max_},
+      .outputs = words_at(l.LayerOffsetBytes(layer.value) + l.outputs_offset_bytes)};
+}
+
 }  // namespace hearth

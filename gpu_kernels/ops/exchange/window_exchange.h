@@ -21,6 +21,7 @@
 #include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/exchange/exchange_host.h"
 #include "gpu_kernels/ops/exchange/exchange_layout.h"
+#include "gpu_kernels/ops/exchange/output_wait.h"
 #include "gpu_kernels/ops/expert_ffn.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
@@ -61,6 +62,8 @@ class WindowExchange {
   // (rows_max * ranks, hidden) in host memory, as kernels address it: for the combine, after
   // LaunchAwaitOutputs.
   const float* host_output(LayerId layer) const;
+  // For a kernel that waits for it by itself (output_wait.cuh), in place of LaunchAwaitOutputs.
+  OutputWait output_wait(LayerId layer) const;
 
   // For the launches below: the exchange's memory as kernels address it over the link, and its
   // state on the card.
@@ -98,9 +101,9 @@ struct PublishArgs {
 // what changes in the table.
 absl::Status LaunchBeginWindow(const WindowExchange& exchange, CudaStreamView stream);
 
-// Routes to the host, `expert` and `weight` (rows, ranks). With expert_count != 0 also finds the
-// hits: hits() is complete then, an item for each resident expert and kExpertRowsMax of its rows,
-// and every other entry is awaited from the host.
+// Routes to the host, `expert` and `weight` (rows, ranks). With expert_count != 0 also finds what
+// the card takes by itself (card_claims.h): hits() is complete then, an item for each such expert
+// and kExpertRowsMax of its rows, and every other entry is awaited from the host.
 absl::Status LaunchPublishRoutes(const WindowExchange& exchange, LayerId layer,
                                  const uint32_t* expert, const float* weight, uint32_t rows,
                                  CudaStreamView stream);
@@ -110,7 +113,8 @@ absl::Status LaunchPublishRoutes(const WindowExchange& exchange, LayerId layer,
 // same time: what the host needs in order to answer a wait must be recorded before the wait.)
 absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
                                const PublishArgs& args, CudaStreamView stream);
-// Both in one kernel.
+// Both in one kernel. With expert_count != 0 it does not wait for the rows to arrive where the card
+// takes all entries by itself, and says nothing of them.
 absl::Status LaunchPublish(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,
                            CudaStreamView stream);
 // Experts that `layer` may choose, (rows, ranks), to the host: a hint for its reads.

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 
 #include "gpu_kernels/device/stream.h"
+#include "gpu_kernels/ops/exchange/output_wait.h"
 
 namespace hearth {
 
@@ -23,6 +24,7 @@ struct GpuCombineSource {
   const float* shared = nullptr;       // (rows, hidden); null: no shared expert
   const float* shared_gate = nullptr;  // (rows), already through its sigmoid
   uint32_t ranks = 0;                  // 1 to kCombineRanksMax
+  OutputWait wait;  // what comes before host_y and on_card; of steps (hyper_connection.h) only
 };
 
 struct GpuCombineArgs {

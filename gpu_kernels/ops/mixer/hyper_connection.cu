@@ -3,6 +3,7 @@
 
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/device/launch.cuh"
+#include "gpu_kernels/ops/exchange/output_wait.cuh"
 #include "gpu_kernels/ops/mixer/hyper_connection.h"
 #include "gpu_kernels/ops/mixer/row_vectors.cuh"
 #include "gpu_kernels/ops/mixer/shape_checks.h"
@@ -94,7 +95,11 @@ __global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax
     const bool wanted = args.norm != nullptr && i < vectors;
     w[k] = wanted ? LoadVector(args.norm, size_t{stream} * vectors + i) : float4{0, 0, 0, 0};
   }
-  AwaitLaunchBefore();
+  if (kCombine && args.combine.wait.words.state != nullptr) {
+    AwaitOutputs(args.combine.wait, row == 0 && stream == 0);
+  } else {
+    AwaitLaunchBefore();
+  }
   AllowLaunchAfter();
   LaneRank rank = {};
   if (kCombine) rank = RankOfLane(args.combine, row);

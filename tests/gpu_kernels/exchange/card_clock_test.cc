@@ -37,6 +37,12 @@ class CardSpans : public testing::Test {
                 &ns, 8);
   }
 
+  void Stamp(uint32_t sequence, WindowStamp stamp, uint64_t ns) {
+    std::memcpy(memory().data() + layout_.WindowStampsOffsetBytes(sequence) +
+                    static_cast<size_t>(stamp) * 8,
+                &ns, 8);
+  }
+
   struct alignas(128) Line {
     std::byte bytes[128];
   };
@@ -50,6 +56,7 @@ TEST_F(CardSpans, LieBetweenTheStampsOfTheWindow) {
   const uint32_t sequence = host.BeginWindow();
   using enum ExchangeStamp;
   uint64_t ns = 1000;
+  Stamp(sequence, WindowStamp::kBegin, ns);
   for (const ExchangeStamp stamp :
        {kPublishBegin, kHitsBegin, kHitsEnd, kLateBegin, kLateEnd, kOutputsBegin, kOutputsEnd}) {
     Stamp(sequence, 0, stamp, ns += 1000);
@@ -60,6 +67,7 @@ TEST_F(CardSpans, LieBetweenTheStampsOfTheWindow) {
   Stamp(sequence, 1, kHitsEnd, 11000);
   Stamp(sequence, 1, kOutputsBegin, 14000);
   Stamp(sequence, 1, kOutputsEnd, 15000);
+  Stamp(sequence, WindowStamp::kEnd, 17000);
   CardClock card;
   card.Add({.host_before_ns = 1'000'000, .card_ns = 0, .host_after_ns = 1'000'000});
   WindowTrace trace(100);
@@ -69,14 +77,14 @@ TEST_F(CardSpans, LieBetweenTheStampsOfTheWindow) {
   for (const nlohmann::json& event : parsed.at("traceEvents")) {
     if (event.at("ph") != "X") continue;
     spans.push_back(event.at("name").get<std::string>() + " " +
-                    std::to_string(event.at("args").at("layer").get<int>()) + " " +
+                    std::to_string(event.at("args").value("layer", -1)) + " " +
                     std::to_string(event.at("dur").get<int>()));
   }
-  EXPECT_EQ(spans, (std::vector<std::string>{"publish 0 1", "wait for hits 0 1", "experts 0 1",
-                                             "wait for late 0 1", "late experts 0 1",
-                                             "wait for outputs 0 1", "dense 1 2", "publish 1 1",
-                                             "experts 1 3", "wait for outputs 1 1"}));
-  EXPECT_EQ(trace.BusyNs(TraceLane::kGpu, 0), 13000);
+  EXPECT_EQ(spans, (std::vector<std::string>{
+                       "dense 0 1", "publish 0 1", "wait for hits 0 1", "experts 0 1",
+                       "wait for late 0 1", "late experts 0 1", "wait for outputs 0 1", "dense 1 2",
+                       "publish 1 1", "experts 1 3", "wait for outputs 1 1", "combine -1 2"}));
+  EXPECT_EQ(trace.BusyNs(TraceLane::kGpu, 0), 16000);
 }
 
 TEST_F(CardSpans, ListsTakeFromTheirArrivalToWhatTheCardDidNext) {

@@ -251,9 +251,8 @@ absl::Status TableMode(const GpuInfo& gpu, Clock& clock, uint32_t rows, bool res
   const WindowExchange& x = bench->exchange();
   if (resident) {
     for (uint32_t i = 0; i < kLayers * kExperts; ++i) {
-      bench->exchange().host().SetResident(
-          LayerId(i / kExperts), ExpertId(i % kExperts),
-          reinterpret_cast<const std::byte*>(uint64_t{1 + i} * 64));
+      bench->exchange().host().SetEntry(LayerId(i / kExperts), ExpertId(i % kExperts),
+                                        uint64_t{1 + i} * 64);
     }
   }
   const Bench::Layer find = [&](LayerId layer, CudaStreamView on) {

@@ -329,7 +329,7 @@ void ApplyChanges(const ExchangeLayout& layout, std::span<const std::byte> memor
     TableChange change;
     std::memcpy(&change, memory.data() + layout.changes_offset_bytes + i * sizeof(change),
                 sizeof(change));
-    (*table)[change.index] = change.address;
+    (*table)[change.index] = change.entry;
   }
 }
 
@@ -348,11 +348,11 @@ TEST(ExchangeTable, ChangesWithTheNextWindow) {
     for (uint32_t i = 0; i < change_count; ++i) {
       const auto index = static_cast<uint32_t>(prng.Below(next.size()));
       next[index] = prng.Below(3) * 64;
-      host.SetResident(LayerId(index / 300), ExpertId(index % 300),
-                       reinterpret_cast<const std::byte*>(next[index]));
+      if (next[index] != 0) next[index] |= prng.Below(2) * kFromAfar;
+      host.SetEntry(LayerId(index / 300), ExpertId(index % 300), next[index]);
     }
     for (uint32_t i = 0; i < expected.size(); ++i) {
-      ASSERT_EQ(host.resident(LayerId(i / 300), ExpertId(i % 300)), expected[i] != 0) << window;
+      ASSERT_EQ(host.entry(LayerId(i / 300), ExpertId(i % 300)), expected[i]) << window;
     }
     host.BeginWindow();
     expected = next;

@@ -68,7 +68,7 @@ TEST(ExchangeLayout, SectionsAreDisjoint) {
                       {l->x_offset_bytes, rows * hidden * 4},
                       {l->output_offset_bytes, entries * hidden * 4}},
                      l->set_stride_bytes);
-      const uint64_t stamps = uint64_t{kStampWindows} * 49 * kExchangeStamps * 8;
+      const uint64_t stamps = uint64_t{kStampWindows} * (49 + 1) * kExchangeStamps * 8;
       ExpectDisjoint({{l->window_offset_bytes, 8},
                       {l->error_offset_bytes, 8},
                       {l->end_offset_bytes, 8},
@@ -76,7 +76,8 @@ TEST(ExchangeLayout, SectionsAreDisjoint) {
                       {l->sets_offset_bytes, 2 * l->set_stride_bytes},
                       {l->stamps_offset_bytes, stamps}},
                      l->bytes);
-      EXPECT_LT(l->StampsOffsetBytes(7, 48) + kExchangeStamps * 8, l->bytes + 1);
+      EXPECT_EQ(l->StampsOffsetBytes(7, 48) + kExchangeStamps * 8, l->WindowStampsOffsetBytes(7));
+      EXPECT_LE(l->WindowStampsOffsetBytes(7) + kExchangeStamps * 8, l->bytes);
     }
   }
 }

@@ -28,17 +28,19 @@ struct PlayDraw {
     cpu_entries.clear();
   }
 
-  // The card finds the hits: `address` of each expert, 0 for those that it does not have.
+  // The card finds the hits: `table` has each expert as the card's does. `streams_left`: of the
+  // window.
   void DrawFromTable(Prng* prng, std::span<const uint32_t> experts, uint32_t ranks,
-                     std::span<const uint64_t> address) {
+                     std::vector<uint64_t> table, const StreamRule& rule, uint32_t* streams_left) {
     Clear();
+    DropWhatIsNotStreamed(experts, rule, streams_left, &table);
     const uint64_t late_share = prng->Below(3);  // of 2
-    std::vector<uint32_t> item_of(address.size(), UINT32_MAX);
+    std::vector<uint32_t> item_of(table.size(), UINT32_MAX);
     std::vector<std::vector<ExpertFfnEntry>> rows_of_item;
     for (uint32_t e = 0; e < experts.size(); ++e) {
       const ExpertFfnEntry entry = {.x_row = e / ranks, .y_row = e};
       const uint32_t expert = experts[e];
-      if (address[expert] == 0) {
+      if (table[expert] == 0) {
         if (prng->Below(2) < late_share) {
           late_entries.push_back(entry);
         } else {
@@ -50,9 +52,8 @@ struct PlayDraw {
       if (item == UINT32_MAX || rows_of_item[item].size() == kExpertRowsMax) {
         item = static_cast<uint32_t>(rows_of_item.size());
         rows_of_item.emplace_back();
-        hit_items.push_back({.blob = reinterpret_cast<const std::byte*>(address[expert]),
-                             .entry_begin = 0,
-                             .entry_count = 0});
+        const auto address = reinterpret_cast<const std::byte*>(table[expert] & ~kFromAfar);
+        hit_items.push_back({.blob = address, .entry_begin = 0, .entry_count = 0});
       }
       rows_of_item[item].push_back(entry);
     }
@@ -62,6 +63,27 @@ struct PlayDraw {
       hit_entries.insert(hit_entries.end(), rows_of_item[i].begin(), rows_of_item[i].end());
     }
     Group(prng, static_cast<uint32_t>(late_entries.size()), &late_items);
+  }
+
+  // Leaves of the experts in host memory those that the rule has the card stream.
+  static void DropWhatIsNotStreamed(std::span<const uint32_t> experts, const StreamRule& rule,
+                                    uint32_t* streams_left, std::vector<uint64_t>* table) {
+    std::vector<uint32_t> missed;  // in the order of their entries
+    for (const uint32_t expert : experts) {
+      const bool in_slot = (*table)[expert] != 0 && ((*table)[expert] & kFromAfar) == 0;
+      if (!in_slot && !std::ranges::count(missed, expert)) missed.push_back(expert);
+    }
+    uint32_t left = std::min<uint32_t>(
+        *streams_left, rule.count[std::min<size_t>(missed.size(), StreamRule::kMissesMax)]);
+    for (const uint32_t expert : missed) {
+      if ((*table)[expert] == 0) continue;
+      if (left == 0) {
+        (*table)[expert] = 0;
+      } else {
+        --left;
+        --*streams_left;
+      }
+    }
   }
 
   // The host finds them: any entry may be one.
@@ -102,16 +124,24 @@ class PlayHost {
       : host_(host), clock_(clock), prng_(seed), check_rows_(check_rows) {}
 
   // Before BeginWindow: takes experts into the card's table and out of it, so that about `share` of
-  // 4 are in it; `count` of them are looked at.
+  // 4 are in it, some of them in host memory; `count` of them are looked at. And another rule of
+  // what is streamed.
   void ChangeTable(uint32_t count, uint32_t share) {
+    for (uint32_t m = 0; m <= StreamRule::kMissesMax; ++m) {
+      rule_.count[m] = static_cast<uint8_t>(prng_.Below(m + 2));
+    }
+    rule_.experts_max = static_cast<uint32_t>(prng_.Below(2) != 0 ? 1u << 20 : prng_.Below(200));
+    host_.SetStreamRule(rule_);
+    streams_left_ = rule_.experts_max;
     const ExchangeShape& shape = host_.layout().shape;
     table_.resize(host_.layout().table_count());
     for (uint32_t i = 0; i < count; ++i) {
       const auto index = static_cast<uint32_t>(prng_.Below(table_.size()));
       const bool in = prng_.Below(4) < share;
       table_[index] = in ? (1 + prng_.Below(1u << 30)) * 64 : 0;
-      host_.SetResident(LayerId(index / shape.expert_count), ExpertId(index % shape.expert_count),
-                        reinterpret_cast<const std::byte*>(table_[index]));
+      if (in && prng_.Below(3) == 0) table_[index] |= kFromAfar;
+      host_.SetEntry(LayerId(index / shape.expert_count), ExpertId(index % shape.expert_count),
+                     table_[index]);
     }
   }
 
@@ -150,10 +180,14 @@ class PlayHost {
       follows = {.late = !draw_.late_items.empty(), .outputs = !draw_.cpu_entries.empty()};
       HEARTH_RETURN_IF_ERROR(host_.PostHits(layer, {draw_.hit_items, draw_.hit_entries}, follows));
     } else {
-      draw_.DrawFromTable(
-          &prng_, experts, shape.ranks,
-          std::span(table_).subspan(size_t{layer.value} * shape.expert_count, shape.expert_count));
+      const auto of_layer = table_.begin() + ptrdiff_t{layer.value} * shape.expert_count;
+      draw_.DrawFromTable(&prng_, experts, shape.ranks, {of_layer, of_layer + shape.expert_count},
+                          rule_, &streams_left_);
       const bool misses = draw_.hit_entries.size() != experts.size();
+      if (misses == host_.all_claimed()) {
+        return absl::DataLossError(
+            absl::StrCat("window ", host_.sequence(), " layer ", layer.value, ": claims"));
+      }
       follows = {.late = misses, .outputs = misses};
     }
     // A card that found everything by itself does not wait, and may have come to the layers that
@@ -253,6 +287,8 @@ class PlayHost {
   PlayDraw draw_;
   std::vector<uint32_t> experts_;  // of the last layer
   std::vector<uint64_t> table_;    // what the card's is to be in this window
+  StreamRule rule_;
+  uint32_t streams_left_ = 0;
 };
 
 }  // namespace hearth
