@@ -1,17 +1,15 @@
 #include "runtime/backend/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-#include "pack/format/float_codes.h"
 #include "runtime/backend/cpu/pass.h"
 #include "runtime/backend/cpu/pass_buffers.h"
+#include "runtime/backend/pass_input.h"
 #include "runtime/base/check.h"
-#include "runtime/base/load.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -60,9 +58,7 @@ class CpuBackend final : public Backend {
 
  private:
   const ModelGeometry& geometry() const { return pass_.geometry(); }
-  absl::Status CheckTokens(std::span<const TokenId> tokens) const;
   absl::Status BeginSegments(std::span<const Segment> segments);
-  void Embed(TokenId token, float* out) const;
   void FillDraftInput(CpuSequence& sequence, std::span<const TokenId> tokens, DraftSource source);
 
   Projector projector_;
@@ -80,35 +76,11 @@ absl::StatusOr<std::unique_ptr<Sequence>> CpuBackend::CreateSequence(uint32_t co
   return CpuSequence::Create(geometry(), pass_.limits, context_tokens_max);
 }
 
-absl::Status CpuBackend::CheckTokens(std::span<const TokenId> tokens) const {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= geometry().vocab_count) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "token ", i, " is ", tokens[i], ": this model knows 0 to ", geometry().vocab_count - 1));
-    }
-  }
-  return absl::OkStatus();
-}
-
-void CpuBackend::Embed(TokenId token, float* out) const {
-  const MatrixView& table = pass_.weights.embed_tokens;
-  const size_t row = static_cast<size_t>(token);
-  if (table.format == MatrixFormat::kF32) {
-    std::memcpy(out, table.data.data() + row * table.cols * 4, size_t{table.cols} * 4);
-    return;
-  }
-  const std::byte* p = table.data.data() + row * table.cols * 2;
-  for (uint32_t j = 0; j < table.cols; ++j) {
-    out[j] = DecodeBf16(Load<uint16_t>(p + size_t{j} * 2));
-  }
-}
-
 absl::Status CpuBackend::BeginSegments(std::span<const Segment> segments) {
   pass_.segments.clear();
   uint32_t row = 0;
   for (const Segment& segment : segments) {
     auto* sequence = static_cast<CpuSequence*>(segment.sequence);
-    HEARTH_RETURN_IF_ERROR(CheckTokens(segment.tokens));
     HEARTH_RETURN_IF_ERROR(sequence->BeginPass(segment.tokens));
     sequence->set_window(pass_.phase == Phase::kWindow);
     const auto rows = static_cast<uint32_t>(segment.tokens.size());
@@ -121,17 +93,7 @@ absl::Status CpuBackend::BeginSegments(std::span<const Segment> segments) {
 }
 
 absl::Status CpuBackend::BeginTrunk(std::span<const Segment> segments, Phase phase) {
-  uint64_t rows = 0;
-  for (const Segment& segment : segments) {
-    if (segment.tokens.empty()) return absl::InvalidArgumentError("a segment without tokens");
-    rows += segment.tokens.size();
-  }
-  const uint32_t rows_max =
-      phase == Phase::kPrompt ? pass_.limits.prompt_rows_max : pass_.limits.window_rows_max;
-  if (rows == 0 || rows > rows_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a pass of ", rows, " rows: at most ", rows_max, " here"));
-  }
+  HEARTH_RETURN_IF_ERROR(CheckTrunk(geometry(), pass_.limits, segments, phase));
   pass_.phase = phase;
   pass_.draft = false;
   pass_.rope_theta = geometry().attention.rope_theta;
@@ -140,7 +102,7 @@ absl::Status CpuBackend::BeginTrunk(std::span<const Segment> segments, Phase pha
   float* h = pass_.buffers.h.data();
   for (const Segment& segment : segments) {
     for (const TokenId token : segment.tokens) {
-      Embed(token, h);
+      (void)EmbedTokens(pass_.weights.embed_tokens, {&token, 1}, h);
       for (uint32_t s = 1; s < geometry().stream_count; ++s) {
         std::copy_n(h, hidden, h + size_t{s} * hidden);
       }
@@ -159,8 +121,8 @@ void CpuBackend::FillDraftInput(CpuSequence& sequence, std::span<const TokenId> 
   PassBuffers& b = pass_.buffers;
   const uint32_t d = g.stream_dim();
   const uint32_t base = pass_.segments[0].base;
+  (void)EmbedTokens(pass_.weights.embed_tokens, tokens, b.draft_embed.data());
   for (uint32_t i = 0; i < pass_.rows; ++i) {
-    Embed(tokens[i], b.draft_embed.data() + size_t{i} * g.hidden);
     const std::span<const float> hidden =
         source == DraftSource::kTrunk ? sequence.HiddenAt(base + i) : sequence.chain_hidden();
     std::copy(hidden.begin(), hidden.end(), b.draft_hidden.begin() + size_t{i} * d);
@@ -200,27 +162,19 @@ void CpuBackend::FillDraftInput(CpuSequence& sequence, std::span<const TokenId> 
 
 absl::Status CpuBackend::BeginDraft(Sequence& sequence, std::span<const TokenId> tokens,
                                     DraftSource source) {
-  if (!pass_.weights.mtp) {
-    return absl::FailedPreconditionError("this model has no MTP head to draft with");
-  }
   auto& s = static_cast<CpuSequence&>(sequence);
   const bool chained = source == DraftSource::kChained;
   const uint32_t base = chained ? s.draft_position() : s.draft_count();
   const auto rows = static_cast<uint32_t>(tokens.size());
-  HEARTH_RETURN_IF_ERROR(CheckTokens(tokens));
-  if (rows == 0 || rows > std::max(pass_.limits.prompt_rows_max, pass_.limits.window_rows_max) ||
-      (chained && rows != 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("a draft pass of ", rows, " rows"));
-  }
-  if (rows > s.context_tokens_max() - base) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("context of ", s.context_tokens_max(), " tokens: no room to draft at ", base));
-  }
-  if (!chained && (s.HiddenAt(base).empty() || s.HiddenAt(base + rows - 1).empty())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("drafting needs the trunk's hidden states of positions ", base, " to ",
-                     base + rows - 1, ", which the last pass did not leave"));
-  }
+  HEARTH_RETURN_IF_ERROR(CheckDraft(
+      geometry(),
+      {.tokens = tokens,
+       .source = source,
+       .base = base,
+       .context_tokens_max = s.context_tokens_max(),
+       .rows_max = std::max(pass_.limits.prompt_rows_max, pass_.limits.window_rows_max),
+       .has_head = pass_.weights.mtp.has_value(),
+       .has_hidden = !s.HiddenAt(base).empty() && !s.HiddenAt(base + rows - 1).empty()}));
   // All rows of a draft pass are kept or overwritten by position: it is a prompt pass of one
   // segment.
   pass_.phase = Phase::kPrompt;
@@ -276,9 +230,7 @@ ExpertInput CpuBackend::expert_input() const {
 }
 
 absl::StatusOr<std::span<const uint32_t>> CpuBackend::PredictExperts(LayerId layer) {
-  if (pass_.phase != Phase::kWindow || layer.value >= geometry().layer_count()) {
-    return absl::FailedPreconditionError("only the layers of a window are predicted");
-  }
+  HEARTH_RETURN_IF_ERROR(CheckPrediction(geometry(), pass_.phase == Phase::kWindow, layer));
   const LayerWeights& w = pass_.weights.layer(layer.value);
   return RunRouterAhead(pass_, w.moe_hc, w.moe);
 }
@@ -324,9 +276,7 @@ absl::Status CpuBackend::Commit(Sequence& sequence, uint32_t row_count) {
 }
 
 absl::Status CpuBackend::CommitDraft(Sequence& sequence) {
-  if (!draft_from_trunk_) {
-    return absl::FailedPreconditionError("only a draft pass from the trunk can be kept");
-  }
+  HEARTH_RETURN_IF_ERROR(CheckDraftKept(draft_from_trunk_));
   static_cast<CpuSequence&>(sequence).CommitDraftPass();
   return absl::OkStatus();
 }
@@ -344,9 +294,7 @@ CpuBackendBytes PlanCpuBackend(const ModelGeometry& geometry, const PassLimits& 
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendDeps& deps,
                                                           const CpuBackendOptions& options) {
-  if (deps.weights.geometry.ngram.row_count != 0 && deps.ngram == nullptr) {
-    return absl::InvalidArgumentError("this model needs its n-gram table");
-  }
+  HEARTH_RETURN_IF_ERROR(CheckNgramTable(deps.weights.geometry, deps.ngram != nullptr));
   auto backend = std::make_unique<CpuBackend>(deps, options);
   HEARTH_RETURN_IF_ERROR(backend->Allocate());
   return backend;

@@ -17,11 +17,12 @@
 #include "runtime/backend/cuda/device_copy.h"
 #include "runtime/backend/cuda/device_weights.h"
 #include "runtime/backend/cuda/event_wait.h"
+#include "runtime/backend/cuda/host_lookups.h"
 #include "runtime/backend/cuda/layer_launches.h"
-#include "runtime/backend/cuda/pass_input.h"
 #include "runtime/backend/cuda/pass_table_image.h"
 #include "runtime/backend/cuda/recorded_windows.h"
 #include "runtime/backend/cuda/weight_upload.h"
+#include "runtime/backend/pass_input.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
@@ -60,6 +61,9 @@ class CudaBackend final : public Backend {
   void set_gpu_experts(GpuExpertRecorder* recorder) override {
     if (windows_ != nullptr) windows_->set_recorder(recorder);
   }
+  void set_route_source(RouteSource* source) override {
+    if (windows_ != nullptr) windows_->set_route_source(source);
+  }
   void set_stepwise(bool stepwise) override { stepwise_ = stepwise; }
   absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) override;
   std::span<float> logits_buffer() override {
@@ -82,7 +86,6 @@ class CudaBackend final : public Backend {
   }
   uint64_t entries() const { return uint64_t{rows_} * geometry().moe.experts_per_token; }
 
-  absl::Status CheckTrunk(std::span<const Segment> segments, Phase phase) const;
   absl::Status OpenSegments(std::span<const Segment> segments, Phase phase);
   void MakePass(uint32_t rows, bool window, bool draft, uint32_t last_position);
   absl::Status SendImage();
@@ -181,8 +184,10 @@ absl::Status CudaBackend::Allocate(const UploadProgress& progress) {
                            .on_card = {host_.on_card, uint64_t{plan_.shape.rows_max} * ranks}};
   if (options_.recorded_windows) {
     HEARTH_ASSIGN_OR_RETURN(
-        windows_, RecordedWindows::Create(options_.gpu, g, options_.limits.window_rows_max,
-                                          options_.wait_ns_max, deps_.clock));
+        windows_, RecordedWindows::Create(options_.gpu, g, plan_.forms,
+                                          options_.limits.window_rows_max, options_.wait_ns_max,
+                                          deps_.clock));
+    expert_io_->table = windows_.get();
   }
   sequences_.reserve(kPassSegmentsMax);
   segments_.reserve(kPassSegmentsMax);
@@ -212,26 +217,6 @@ absl::StatusOr<std::unique_ptr<Sequence>> CudaBackend::CreateSequence(uint32_t c
   HEARTH_RETURN_IF_ERROR(
       CopyArray(state.layer_table, state.layers.data(), state.layers.size(), stream()));
   return std::make_unique<CudaSequence>(shape, *std::move(memory), std::move(state));
-}
-
-absl::Status CudaBackend::CheckTrunk(std::span<const Segment> segments, Phase phase) const {
-  uint64_t rows = 0;
-  for (const Segment& segment : segments) {
-    if (segment.tokens.empty()) return absl::InvalidArgumentError("a segment without tokens");
-    HEARTH_RETURN_IF_ERROR(CheckTokens(geometry(), segment.tokens));
-    rows += segment.tokens.size();
-  }
-  const uint32_t rows_max =
-      phase == Phase::kPrompt ? options_.limits.prompt_rows_max : options_.limits.window_rows_max;
-  if (rows == 0 || rows > rows_max) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a pass of ", rows, " rows: at most ", rows_max, " here"));
-  }
-  if (segments.size() > kPassSegmentsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a pass over ", segments.size(), " sequences: at most ", kPassSegmentsMax));
-  }
-  return absl::OkStatus();
 }
 
 // All sequences or none.
@@ -318,7 +303,11 @@ absl::Status CudaBackend::SendImage() {
 }
 
 absl::Status CudaBackend::BeginTrunk(std::span<const Segment> segments, Phase phase) {
-  HEARTH_RETURN_IF_ERROR(CheckTrunk(segments, phase));
+  HEARTH_RETURN_IF_ERROR(CheckTrunk(geometry(), options_.limits, segments, phase));
+  if (segments.size() > kPassSegmentsMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a pass over ", segments.size(), " sequences: at most ", kPassSegmentsMax));
+  }
   HEARTH_RETURN_IF_ERROR(AwaitIdle());
   HEARTH_RETURN_IF_ERROR(OpenSegments(segments, phase));
   const uint32_t rows = WritePassTable(segments_, host_image_);
@@ -344,26 +333,18 @@ absl::Status CudaBackend::BeginTrunk(std::span<const Segment> segments, Phase ph
 
 absl::Status CudaBackend::BeginDraft(Sequence& sequence, std::span<const TokenId> tokens,
                                      DraftSource source) {
-  if (!weights_.mtp) {
-    return absl::FailedPreconditionError("this model has no MTP head to draft with");
-  }
   auto& s = static_cast<CudaSequence&>(sequence);
   const bool chained = source == DraftSource::kChained;
   const uint32_t base = chained ? s.rows().draft_position() : s.rows().draft_count();
   const auto rows = static_cast<uint32_t>(tokens.size());
-  HEARTH_RETURN_IF_ERROR(CheckTokens(geometry(), tokens));
-  if (rows == 0 || rows > plan_.shape.rows_max || (chained && rows != 1)) {
-    return absl::InvalidArgumentError(absl::StrCat("a draft pass of ", rows, " rows"));
-  }
-  if (rows > s.context_tokens_max() - base) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("context of ", s.context_tokens_max(), " tokens: no room to draft at ", base));
-  }
-  if (!chained && !(s.rows().HasHidden(base) && s.rows().HasHidden(base + rows - 1))) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("drafting needs the trunk's hidden states of positions ", base, " to ",
-                     base + rows - 1, ", which the last pass did not leave"));
-  }
+  HEARTH_RETURN_IF_ERROR(CheckDraft(
+      geometry(), {.tokens = tokens,
+                   .source = source,
+                   .base = base,
+                   .context_tokens_max = s.context_tokens_max(),
+                   .rows_max = plan_.shape.rows_max,
+                   .has_head = weights_.mtp.has_value(),
+                   .has_hidden = s.rows().HasHidden(base) && s.rows().HasHidden(base + rows - 1)}));
   HEARTH_RETURN_IF_ERROR(AwaitIdle());
   sequences_.assign(1, &s);
   segments_.assign(1, {.layers = s.state().layer_table, .rows = rows, .base = base});
@@ -458,9 +439,8 @@ ExpertInput CudaBackend::expert_input() const {
 
 // Beside the pass, whose card may be waiting for the host: on a stream and in buffers of its own.
 absl::StatusOr<std::span<const uint32_t>> CudaBackend::PredictExperts(LayerId layer) {
-  if (!pass_ || !pass_->window || pass_->draft || layer.value >= geometry().layer_count()) {
-    return absl::FailedPreconditionError("only the layers of a window are predicted");
-  }
+  HEARTH_RETURN_IF_ERROR(
+      CheckPrediction(geometry(), pass_ && pass_->window && !pass_->draft, layer));
   const GpuPass ahead{.geometry = geometry(),
                       .weights = weights_,
                       .buffers = ahead_buffers_,
@@ -542,9 +522,7 @@ absl::Status CudaBackend::Commit(Sequence& sequence, uint32_t row_count) {
 }
 
 absl::Status CudaBackend::CommitDraft(Sequence& sequence) {
-  if (!draft_from_trunk_) {
-    return absl::FailedPreconditionError("only a draft pass from the trunk can be kept");
-  }
+  HEARTH_RETURN_IF_ERROR(CheckDraftKept(draft_from_trunk_));
   static_cast<CudaSequence&>(sequence).rows().CommitDraftPass();
   return absl::OkStatus();
 }
@@ -570,9 +548,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(const CudaBackendDeps
         "reference arithmetic on a card: use the CPU backend for it (--device cpu)");
   }
   const ModelGeometry& g = deps.weights.geometry;
-  if (g.ngram.row_count != 0 && deps.ngram == nullptr) {
-    return absl::InvalidArgumentError("this model needs its n-gram table");
-  }
+  HEARTH_RETURN_IF_ERROR(CheckNgramTable(g, deps.ngram != nullptr));
   HEARTH_ASSIGN_OR_RETURN(const BackendPlan plan, PlanBackend(g, options));
   HEARTH_ASSIGN_OR_RETURN(UniqueStream stream,
                           UniqueStream::Create(options.gpu, StreamPriority::kHigh));

@@ -1,5 +1,5 @@
 // The host's share of a pass and its layouts: rings, tables, extents, plans. No card is needed.
-#include "runtime/backend/cuda/pass_input.h"
+#include "runtime/backend/cuda/host_lookups.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,6 @@
 #include <set>
 #include <vector>
 
-#include "pack/format/float_codes.h"
 #include "pack/synth/synthetic_geometry.h"
 #include "runtime/backend/cuda/backend_plan.h"
 #include "runtime/backend/cuda/matmul_launch.h"
@@ -90,24 +89,6 @@ TEST(PassImage, ExtentCoversTableAndRowsOnly) {
   EXPECT_LT(extent.head_bytes, 4u * 2560 * 4 + 4096) << "a window sends no prompt's room";
   EXPECT_EQ(extent.ngram_bytes, 4u * 2560 * 4);
   EXPECT_LE(extent.ngram_offset_bytes + 256u * 2560 * 4, memory.size());
-}
-
-TEST(EmbedTokens, DecodesBf16AndCopiesF32) {
-  const std::vector<uint16_t> bf16 = {0x3F80, 0x4000, 0xBF80, 0x0000};
-  const std::vector<TokenId> tokens = {1, 0, 1};
-  std::vector<float> out(6);
-  EXPECT_EQ(EmbedTokens({.format = MatrixFormat::kBf16,
-                         .rows = 2,
-                         .cols = 2,
-                         .data = std::as_bytes(std::span(bf16))},
-                        tokens, out.data()),
-            out.data() + 6);
-  EXPECT_EQ(out, (std::vector<float>{-1, 0, 1, 2, -1, 0}));
-  const std::vector<float> f32 = {5, 6, 7, 8};
-  EmbedTokens(
-      {.format = MatrixFormat::kF32, .rows = 2, .cols = 2, .data = std::as_bytes(std::span(f32))},
-      tokens, out.data());
-  EXPECT_EQ(out, (std::vector<float>{7, 8, 5, 6, 7, 8}));
 }
 
 TEST(HashNgrams, RowsOfTheNewTokensOnly) {

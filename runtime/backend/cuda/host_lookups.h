@@ -1,23 +1,14 @@
-// What the host looks up for a pass: embeddings, n-gram rows, and pieces of rings.
+// What the host looks up for a pass on a card: n-gram rows, and pieces of rings.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
 
-#include "absl/status/status.h"
-
 #include "pack/format/geometry.h"
-#include "pack/format/matrix_layout.h"
 #include "runtime/base/ids.h"
 
 namespace hearth {
-
-// InvalidArgument names the first token outside the vocabulary.
-absl::Status CheckTokens(const ModelGeometry& g, std::span<const TokenId> tokens);
-
-// Rows of `table` (kF32 or kBf16) as fp32, one behind the other. Returns the end of what it wrote.
-float* EmbedTokens(const MatrixView& table, std::span<const TokenId> tokens, float* out);
 
 // Table rows of the tokens from position `base` on, head_count() each; nothing for a model without
 // a table. `tokens` from the start of the sequence. Returns the end of what it wrote.
