@@ -47,11 +47,9 @@ MemoryItem RamExperts(const MemoryPlanInput& in) {
 uint64_t MemoryPlan::ram_bytes() const { return Sum(*this, false); }
 uint64_t MemoryPlan::card_bytes() const { return Sum(*this, true); }
 
-CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, const GpuInfo& gpu,
-                                 Arithmetic arithmetic, const PassLimits& limits,
-                                 KvFormat kv_format) {
+CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, Arithmetic arithmetic,
+                                 const PassLimits& limits, KvFormat kv_format) {
   CudaBackendOptions options;
-  options.gpu = gpu.id;
   options.arithmetic = arithmetic;
   options.limits = limits;
   options.kv_format = kv_format;
@@ -87,11 +85,11 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryPlanInput& in) {
     buffers += cpu.buffers;
     add({.what = state, .bytes = cpu.sequence});
   } else {
-    HEARTH_ASSIGN_OR_RETURN(const CudaBackendBytes card,
-                            PlanCudaBackend(g, CudaWeightBytes(in.pack),
-                                            CudaOptionsOf(in.pack.experts, *in.gpu, in.arithmetic,
-                                                          in.limits, in.kv_format),
-                                            in.context_tokens));
+    HEARTH_ASSIGN_OR_RETURN(
+        const CudaBackendBytes card,
+        PlanCudaBackend(g, CudaWeightBytes(in.pack),
+                        CudaOptionsOf(in.pack.experts, in.arithmetic, in.limits, in.kv_format),
+                        in.context_tokens));
     buffers += card.pinned;
     add({.what = "dense weights on the card", .bytes = card.weights, .on_card = true});
     add({.what = "buffers on the card", .bytes = card.buffers, .on_card = true});

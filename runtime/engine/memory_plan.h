@@ -43,10 +43,9 @@ struct MemoryPlanInput {
   KvFormat kv_format = KvFormat::kBf16;
 };
 
-// How the backend of a card is made for these experts.
-CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, const GpuInfo& gpu,
-                                 Arithmetic arithmetic, const PassLimits& limits,
-                                 KvFormat kv_format);
+// How the backend of a card is made for these experts, but for the card itself.
+CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, Arithmetic arithmetic,
+                                 const PassLimits& limits, KvFormat kv_format);
 
 // InvalidArgument or ResourceExhausted from the slots' budget: it says what would do; the latter
 // also when the dense path does not fit the card. Slots of a card that were given no budget are not

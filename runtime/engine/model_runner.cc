@@ -12,8 +12,7 @@ namespace hearth {
 namespace {
 
 CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, const RunnerOptions& options) {
-  return CudaOptionsOf(experts, *options.gpu, options.arithmetic, options.limits,
-                       options.kv_format);
+  return CudaOptionsOf(experts, options.arithmetic, options.limits, options.kv_format);
 }
 
 }  // namespace
@@ -21,11 +20,9 @@ CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, const RunnerOptions&
 absl::StatusOr<uint64_t> CardBytesOf(const Pack& pack, const RunnerOptions& options) {
   const uint32_t context = pack.manifest.geometry.context_tokens_max;
   const uint32_t planned = options.planned_context_tokens;
-  CudaBackendOptions cuda;
-  cuda.limits = options.limits;
-  cuda.kv_format = options.kv_format;
   HEARTH_ASSIGN_OR_RETURN(const CudaBackendBytes bytes,
-                          PlanCudaBackend(pack.manifest.geometry, CudaWeightBytes(pack), cuda,
+                          PlanCudaBackend(pack.manifest.geometry, CudaWeightBytes(pack),
+                                          CudaOptionsOf(pack.experts, options),
                                           planned == 0 ? context : std::min(planned, context)));
   return bytes.card_bytes();
 }
@@ -55,12 +52,13 @@ absl::Status ModelRunner::MakeBackend(const CpuKernels& kernels, Clock& clock,
                          {.arithmetic = options_.arithmetic, .limits = options_.limits}));
     return absl::OkStatus();
   }
+  CudaBackendOptions cuda = CudaOptionsOf(pack_.experts, options_);
+  cuda.gpu = options_.gpu->id;
   HEARTH_ASSIGN_OR_RETURN(
-      backend_,
-      CreateCudaBackend({.weights = weights_, .ngram = ngram, .clock = clock},
-                        CudaOptionsOf(pack_.experts, options_), [&](uint64_t done, uint64_t total) {
-                          if (progress) progress("uploading weights", done, total);
-                        }));
+      backend_, CreateCudaBackend({.weights = weights_, .ngram = ngram, .clock = clock}, cuda,
+                                  [&](uint64_t done, uint64_t total) {
+                                    if (progress) progress("uploading weights", done, total);
+                                  }));
   return absl::OkStatus();
 }
 
