@@ -29,6 +29,7 @@ absl::StatusOr<GpuInfo> InfoOf(int index) {
   info.id = GpuId(static_cast<uint32_t>(index));
   info.name = properties.name;
   info.sm = static_cast<uint32_t>(properties.major * 10 + properties.minor);
+  info.has_kernels = ArchitecturesServe(HEARTH_CUDA_ARCHITECTURES, info.sm);
   info.memory_bytes = properties.totalGlobalMem;
   info.l2_bytes = static_cast<uint64_t>(properties.l2CacheSize);
   info.limits = {
@@ -41,6 +42,7 @@ absl::StatusOr<GpuInfo> InfoOf(int index) {
 
 absl::StatusOr<GpuList> ListGpus() {
   GpuList list;
+  list.architectures = HEARTH_CUDA_ARCHITECTURES;
   int version = 0;  // CUDA leaves its outputs alone when it fails
   if (cudaDriverGetVersion(&version) == cudaSuccess) {
     list.driver_version = static_cast<uint32_t>(version);

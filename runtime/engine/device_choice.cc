@@ -8,11 +8,17 @@
 namespace hearth {
 namespace {
 
-absl::Status CheckCard(const GpuInfo& gpu, const DeviceNeeds& needs) {
+absl::Status CheckCard(const GpuInfo& gpu, std::string_view architectures,
+                       const DeviceNeeds& needs) {
   if (gpu.sm < kOldestSm) {
     return absl::FailedPreconditionError(
         absl::StrCat(gpu.name, " has compute capability ", gpu.sm / 10, ".", gpu.sm % 10,
                      ": Hearth's kernels need ", kOldestSm / 10, ".", kOldestSm % 10, " or newer"));
+  }
+  if (!gpu.has_kernels) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        gpu.name, " is sm_", gpu.sm, ": this build has kernels for ", ToAbsl(architectures),
+        " only; configure it anew on this machine, or with -DCMAKE_CUDA_ARCHITECTURES=", gpu.sm));
   }
   if (gpu.memory_bytes < needs.card_bytes) {
     return absl::ResourceExhaustedError(
@@ -47,7 +53,7 @@ absl::StatusOr<DeviceChoice> ChooseCard(const DeviceSetting& request,
   }
   HEARTH_RETURN_IF_ERROR(gpus.status());
   HEARTH_ASSIGN_OR_RETURN(const GpuInfo* gpu, PickCard(request, *gpus));
-  HEARTH_RETURN_IF_ERROR(CheckCard(*gpu, needs));
+  HEARTH_RETURN_IF_ERROR(CheckCard(*gpu, gpus->architectures, needs));
   return DeviceChoice{.gpu = *gpu,
                       .reason = absl::StrCat("GPU ", gpu->id.value, ", ", gpu->name, ", ",
                                              FormatBytes(gpu->memory_bytes))};

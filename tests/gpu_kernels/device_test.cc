@@ -56,6 +56,20 @@ TEST(Device, VersionsHaveNames) {
   EXPECT_EQ(CudaVersionName(12080), "12.8");
 }
 
+TEST(Device, MachineCodeServesItsGenerationAndVirtualCodeAllLater) {
+  EXPECT_TRUE(ArchitecturesServe("86-real", 86));
+  EXPECT_TRUE(ArchitecturesServe("86-real", 89));
+  EXPECT_FALSE(ArchitecturesServe("86-real", 80));
+  EXPECT_FALSE(ArchitecturesServe("89-real", 90));
+  EXPECT_TRUE(ArchitecturesServe("86-real,89-real,90,120a-real", 90));
+  EXPECT_TRUE(ArchitecturesServe("86-real,89-real,90,120a-real", 103));  // from 90's virtual code
+  EXPECT_TRUE(ArchitecturesServe("90-virtual", 120));
+  EXPECT_FALSE(ArchitecturesServe("90-virtual", 89));
+  EXPECT_TRUE(ArchitecturesServe("120a-real", 120));
+  EXPECT_FALSE(ArchitecturesServe("120a-real", 121));
+  EXPECT_FALSE(ArchitecturesServe("", 90));
+}
+
 class DeviceOnGpu : public OnGpu {};
 
 TEST_F(DeviceOnGpu, BytesComeBackFromWhereTheyWent) {

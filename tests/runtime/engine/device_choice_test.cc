@@ -54,6 +54,19 @@ TEST(DeviceChoice, TheCardWithMostMemoryUnlessOneIsNamed) {
   EXPECT_THAT(ChooseDevice(kAuto, TwoCards(), {})->reason, HasSubstr("24.0 GiB"));
 }
 
+TEST(DeviceChoice, NoCardWithoutKernelsOfThisBuild) {
+  GpuList list = TwoCards();
+  list.architectures = "89-real";
+  for (GpuInfo& gpu : list.gpus) {
+    gpu.sm = 120;
+    gpu.has_kernels = false;
+  }
+  ExpectCpuBecause(list, {}, absl::StatusCode::kFailedPrecondition,
+                   "Card is sm_120: this build has kernels for 89-real only; ");
+  ExpectCpuBecause(list, {}, absl::StatusCode::kFailedPrecondition,
+                   "-DCMAKE_CUDA_ARCHITECTURES=120");
+}
+
 TEST(DeviceChoice, TheCpuWhenAskedForWhateverThereIs) {
   EXPECT_FALSE(ChooseDevice(kCpu, TwoCards(), {})->gpu.has_value());
 }
