@@ -52,7 +52,7 @@ absl::StatusOr<DeviceSetting> ParseDevice(std::string_view text);
 absl::Status ValidateWorkers(const GivenFields& given, std::string_view cpus);
 
 struct ComputeConfig {
-  std::string device = "cpu";  // read by ParseDevice
+  std::string device = "auto";  // read by ParseDevice
   KvChoice kv = KvChoice::kBf16;
   Arithmetic arithmetic = Arithmetic::kFast;
   CpuIsaChoice cpu_isa = CpuIsaChoice::kAuto;
