@@ -49,6 +49,25 @@ __device__ StagedRows StageRows(const MatmulKernelArgs& args, uint4* shared) {
   return {reinterpret_cast<const uint2*>(shared), scale};
 }
 
+// Copies the quad of a band of `blocks` blocks that starts at block `first` into the slot, as far
+// as the band goes.
+__device__ inline void CopyQuad(const std::byte* band, uint32_t blocks, uint32_t first,
+                                uint32_t lane, uint32_t slot) {
+  if (first >= blocks) return;
+  const uint32_t count = min(blocks - first, kQuadBlocks);
+  const std::byte* codes = band + first * kBlockCodeBytes + lane * 16;
+  // Piece j of step s lies at j ^ (s & 2): the lanes of a product read different banks.
+  const uint32_t to = slot + (lane ^ (lane >> 2 & 2u)) * 16;
+#pragma unroll
+  for (uint32_t i = 0; i < kQuadBlocks; ++i) {
+    if (i < count) CopyAhead16(to + i * kBlockCodeBytes, codes + i * kBlockCodeBytes);
+  }
+  if (lane < count * (kBlockScaleBytes / 16)) {
+    CopyAhead16(slot + kQuadBlocks * kBlockCodeBytes + lane * 16,
+                band + (blocks * kBlockCodeBytes + first * kBlockScaleBytes + lane * 16));
+  }
+}
+
 // Walks over the quads of a warp, kChunkQuads for each of its chunks, band after band. Every band
 // has the same number of places; those beyond its end are empty.
 class QuadCursor {
@@ -60,21 +79,8 @@ class QuadCursor {
   // Copies the quad into the slot, or nothing at an empty place, and goes on.
   __device__ void CopyAndAdvance(const MatmulKernelArgs& args, const TeamPlace& place,
                                  uint32_t slot) {
-    const uint32_t blocks = args.cols / kQ8BlockValues;
-    if (band_ != nullptr && first_ < blocks) {
-      const uint32_t count = min(blocks - first_, kQuadBlocks);
-      const std::byte* codes = band_ + first_ * kBlockCodeBytes + place.lane * 16;
-      // Piece j of step s lies at j ^ (s & 2): the lanes of a product read different banks.
-      const uint32_t to = slot + (place.lane ^ (place.lane >> 2 & 2u)) * 16;
-#pragma unroll
-      for (uint32_t i = 0; i < kQuadBlocks; ++i) {
-        if (i < count) CopyAhead16(to + i * kBlockCodeBytes, codes + i * kBlockCodeBytes);
-      }
-      if (place.lane < count * (kBlockScaleBytes / 16)) {
-        CopyAhead16(
-            slot + kQuadBlocks * kBlockCodeBytes + place.lane * 16,
-            band_ + (blocks * kBlockCodeBytes + first_ * kBlockScaleBytes + place.lane * 16));
-      }
+    if (band_ != nullptr) {
+      CopyQuad(band_, args.cols / kQ8BlockValues, first_, place.lane, slot);
     }
     if (++quad_ == args.places) {
       quad_ = 0;
@@ -158,14 +164,13 @@ __device__ void WriteSums(const MatmulKernelArgs& args, const KernelOutput& outp
 
 // [row of x][16]
 template <int kGroups>
-__device__ void StoreSums(const MatmulKernelArgs& args, uint32_t lane,
-                          const BandSums<kGroups>& sums, float* to) {
+__device__ void StoreSums(uint32_t rows, uint32_t lane, const BandSums<kGroups>& sums, float* to) {
 #pragma unroll
   for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const uint32_t t = group * kTensorRows + lane % 4 * 2 + i;
-      if (t < args.rows) {
+      if (t < rows) {
         *reinterpret_cast<float2*>(to + t * kBandRows + lane / 4 * 2) = {sums.of[group][i],
                                                                          sums.of[group][i + 2]};
       }
@@ -185,7 +190,8 @@ __device__ void FinishBand(const MatmulKernelArgs& args, const TeamPlace& place,
     return;
   }
   if (has_unit) {
-    StoreSums<kGroups>(args, place.lane, sums, segment_sums->Of(args, place.team, place.segment));
+    StoreSums<kGroups>(args.rows, place.lane, sums,
+                       segment_sums->Of(args, place.team, place.segment));
   }
   __syncthreads();
   const float* stored = segment_sums->Of(args, place.team, 0);
@@ -215,6 +221,7 @@ __device__ void BandProducts(const MatmulKernelArgs& args, const TeamPlace& plac
     CommitCopies();
   }
   AwaitLaunchBefore();
+  AllowLaunchAfter();
   const StagedRows x = StageRows<kGroups>(args, x_room);
   __syncthreads();
 

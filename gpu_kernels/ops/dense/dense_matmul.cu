@@ -9,6 +9,7 @@
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/dense/band_products.cuh"
+#include "gpu_kernels/ops/dense/cluster_products.cuh"
 #include "gpu_kernels/ops/dense/dense_plan.h"
 #include "gpu_kernels/ops/dense/launch_limits.cuh"
 #include "gpu_kernels/ops/dense/row_products.cuh"
@@ -25,7 +26,6 @@ __global__ void __launch_bounds__(kMatmulThreadsMax)
   constexpr int kGroups = kClass > kTensorRows ? 2 : 1;
   constexpr int kRowsAtOnce = kClass > kTensorRows ? kTensorRows : kClass;
   extern __shared__ uint4 shared[];
-  AllowLaunchAfter();
   const uint32_t warp = threadIdx.x / 32;
   const TeamPlace place = {warp / args.segments, warp % args.segments, threadIdx.x % 32};
   auto* bytes = reinterpret_cast<std::byte*>(shared);
@@ -42,6 +42,45 @@ __global__ void __launch_bounds__(kMatmulThreadsMax)
   const uint32_t first_band = (job - args.row_jobs) * args.teams;
   if (first_band < args.band_count) {
     BandProducts<kGroups, kSlots>(args, place, first_band, shared, ring, &segment_sums);
+  }
+}
+
+// For up to kClass rows of x: a cluster of `cluster_blocks` blocks for each unit, row-major units
+// first.
+template <int kClass>
+__global__ void __launch_bounds__(32 * kClusterWarps)
+    ClusterMatmulKernel(const __grid_constant__ MatmulKernelArgs args,
+                        const ClusterSharedLayout layout, uint32_t cluster_blocks) {
+  constexpr int kGroups = kClass > kTensorRows ? 2 : 1;
+  constexpr int kRowsAtOnce = kClass > kTensorRows ? kTensorRows : kClass;
+  extern __shared__ uint4 shared[];
+  ArriveAtCluster();
+  const uint32_t warp = threadIdx.x / 32;
+  const TeamPlace place = {0, ClusterRank() * kClusterWarps + warp, threadIdx.x % 32};
+  auto* bytes = reinterpret_cast<std::byte*>(shared);
+  const ClusterRoom room = {
+      bytes + warp * layout.warp_bytes, bytes + warp * layout.warp_bytes + layout.x_offset_bytes,
+      reinterpret_cast<float*>(bytes + layout.sums_offset_bytes), layout.unit_values};
+  const uint32_t unit = blockIdx.x / cluster_blocks;
+  if (unit < args.row_jobs) {
+    ClusterRows<kRowsAtOnce>(args, place, unit, room);
+  } else {
+    ClusterBand<kGroups>(args, place, unit - args.row_jobs, room);
+  }
+}
+
+using ClusterKernel = void (*)(MatmulKernelArgs, ClusterSharedLayout, uint32_t);
+
+ClusterKernel ClusterKernelOf(uint32_t rows_class) {
+  switch (rows_class) {
+    case 1:
+      return ClusterMatmulKernel<1>;
+    case 4:
+      return ClusterMatmulKernel<4>;
+    case 8:
+      return ClusterMatmulKernel<8>;
+    default:
+      return ClusterMatmulKernel<16>;
   }
 }
 
@@ -99,6 +138,23 @@ void SelectRows(const DenseMatmulArgs& args, uint32_t first, uint32_t count, Mat
   }
 }
 
+// One launch of all rows.
+absl::Status LaunchClusters(const DenseMatmulArgs& args, const DenseMatmulCut& cut,
+                            uint32_t cluster_blocks, CudaStreamView stream) {
+  MatmulKernelArgs kernel_args = KernelArgsOf(args, cut);
+  SelectRows(args, 0, args.rows, &kernel_args);
+  kernel_args.row_jobs = cut.row_unit_count * ((args.rows + kTensorRows - 1) / kTensorRows);
+  const ClusterSharedLayout layout = LayOutClusterMatmul(cut, args.rows);
+  const ClusterKernel kernel = ClusterKernelOf(MatmulRowsClass(args.rows));
+  HEARTH_RETURN_IF_ERROR(AllowSharedBytes(reinterpret_cast<const void*>(kernel), layout.bytes));
+  return LaunchOverlapping("launch of a dense product in clusters", kernel,
+                           {.blocks = (kernel_args.row_jobs + cut.band_count) * cluster_blocks,
+                            .threads = 32 * kClusterWarps,
+                            .shared_bytes = layout.bytes,
+                            .cluster_blocks = cluster_blocks},
+                           stream, kernel_args, layout, cluster_blocks);
+}
+
 // One launch: rows [first, first + count).
 absl::Status LaunchRows(const DenseMatmulArgs& args, const DenseMatmulCut& cut,
                         const GpuLimits& gpu, uint32_t first, uint32_t count,
@@ -118,8 +174,7 @@ absl::Status LaunchRows(const DenseMatmulArgs& args, const DenseMatmulCut& cut,
   return LaunchOverlapping("launch of a dense product", kernel,
                            {.blocks = MatmulBlocks(cut, count, resident, gpu),
                             .threads = cut.threads,
-                            .shared_bytes = shared_bytes,
-                            .overlaps = args.starts_early},
+                            .shared_bytes = shared_bytes},
                            stream, kernel_args);
 }
 
@@ -129,6 +184,9 @@ absl::Status LaunchDenseMatmul(const DenseMatmulArgs& args, CudaStreamView strea
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   HEARTH_ASSIGN_OR_RETURN(const GpuLimits gpu, CurrentLimits(stream.gpu()));
   HEARTH_ASSIGN_OR_RETURN(const DenseMatmulCut cut, CutDenseMatmul(args, gpu));
+  HEARTH_ASSIGN_OR_RETURN(const bool clusters, HasClusters(stream.gpu()));
+  const uint32_t cluster_blocks = clusters ? MatmulClusterBlocks(cut, gpu) : 0;
+  if (cluster_blocks != 0) return LaunchClusters(args, cut, cluster_blocks, stream);
   for (uint32_t first = 0; first < args.rows; first += cut.rows_max) {
     const uint32_t count = std::min(cut.rows_max, args.rows - first);
     HEARTH_RETURN_IF_ERROR(LaunchRows(args, cut, gpu, first, count, stream));

@@ -58,14 +58,12 @@ struct DenseMatmulArgs {
   uint32_t cols = 0;
   std::array<MatmulOutput, kMatmulOutputsMax> outputs;
   uint32_t output_count = 0;
-  // On sm_90 and later: the weights, which no launch before this one may write, are read while the
-  // launch before it in the stream still runs.
-  bool starts_early = false;
 };
 
 // 1 <= rows <= kMatmulRowsMax, 1 <= output_count. cols of every matrix is args.cols: a multiple of
 // 32 for Q8 and of 8 otherwise. x and q on 16 bytes, x_stride a multiple of 4. y must not overlap
-// what the launch reads. Enqueues and returns; InvalidArgument names what does not fit.
+// what the launch reads. On sm_90 and later the weights, which the launch before this one in the
+// stream must not write, are read while that one still runs. Enqueues and returns; InvalidArgument names what does not fit.
 absl::Status LaunchDenseMatmul(const DenseMatmulArgs& args, CudaStreamView stream);
 
 }  // namespace hearth

@@ -97,6 +97,27 @@ MatmulSharedLayout LayOutMatmul(const DenseMatmulCut& cut, uint32_t rows, uint32
   return layout;
 }
 
+uint32_t MatmulClusterBlocks(const DenseMatmulCut& cut, const GpuLimits& gpu) {
+  constexpr uint32_t kSegmentsMin = 8;
+  const uint32_t units = cut.band_count + cut.row_unit_count;
+  if (cut.segments < kSegmentsMin || 2 * units > gpu.multiprocessor_count) return 0;
+  return CeilDiv(cut.segments, kClusterWarps);
+}
+
+ClusterSharedLayout LayOutClusterMatmul(const DenseMatmulCut& cut, uint32_t rows) {
+  const uint32_t blocks =
+      cut.places / kMatmulPlacesPerChunk * (kMatmulChunkCols / kQ8BlockValues);  // of a warp
+  const uint32_t padded_rows = rows <= kTensorRows ? kTensorRows : 2 * kTensorRows;
+  ClusterSharedLayout layout;
+  layout.x_offset_bytes = cut.places * kMatmulSlotBytes;
+  layout.warp_bytes = layout.x_offset_bytes + blocks * (rows * kQ8BlockValues + padded_rows * 4);
+  layout.unit_values =
+      std::max(rows * kBandRows, std::min(MatmulRowsClass(rows), kTensorRows) * kRowUnitRows);
+  layout.sums_offset_bytes = kClusterWarps * layout.warp_bytes;
+  layout.bytes = layout.sums_offset_bytes + cut.segments * layout.unit_values * 4;
+  return layout;
+}
+
 absl::StatusOr<DenseMatmulCut> CutDenseMatmul(const DenseMatmulArgs& args, const GpuLimits& gpu) {
   constexpr uint32_t kWarpsWanted = 4;  // of a block of threads
   HEARTH_RETURN_IF_ERROR(CheckDenseProduct(args, kMatmulRowsMax));

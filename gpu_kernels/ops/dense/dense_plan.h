@@ -53,6 +53,23 @@ struct MatmulSharedLayout {
 };
 MatmulSharedLayout LayOutMatmul(const DenseMatmulCut& cut, uint32_t rows, uint32_t cols);
 
+// Products of long columns and few units, on cards with clusters: the segments of a unit lie in the
+// blocks of a cluster, kClusterWarps to a block. The blocks of such a cluster; 0 where one block
+// takes a unit.
+inline constexpr uint32_t kClusterWarps = 2;
+uint32_t MatmulClusterBlocks(const DenseMatmulCut& cut, const GpuLimits& gpu);
+
+// Bytes of shared memory of a block of such a launch: for each warp the weights of a unit and the
+// rows of x that meet them, then the segments' sums, `unit_values` for each.
+struct ClusterSharedLayout {
+  uint32_t x_offset_bytes = 0;  // in a warp's part
+  uint32_t warp_bytes = 0;
+  uint32_t unit_values = 0;
+  uint32_t sums_offset_bytes = 0;
+  uint32_t bytes = 0;
+};
+ClusterSharedLayout LayOutClusterMatmul(const DenseMatmulCut& cut, uint32_t rows);
+
 // InvalidArgument names what does not fit.
 absl::StatusOr<DenseMatmulCut> CutDenseMatmul(const DenseMatmulArgs& args, const GpuLimits& gpu);
 

@@ -29,6 +29,16 @@ inline absl::StatusOr<GpuLimits> CurrentLimits(GpuId gpu) {
                    .shared_bytes_per_block_max = static_cast<uint32_t>(shared_bytes)};
 }
 
+inline absl::StatusOr<bool> HasClusters(GpuId gpu) {
+  constexpr int kMajor = 9;  // of the first compute capability that has
+  int major = 0;
+  HEARTH_RETURN_IF_ERROR(
+      CudaStatus(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                                        static_cast<int>(gpu.value)),
+                 "compute capability of the GPU"));
+  return major >= kMajor;
+}
+
 inline absl::Status AllowSharedBytes(const void* kernel, uint32_t bytes) {
   constexpr uint32_t kSharedBytesWithoutAsking = 48u << 10;
   if (bytes <= kSharedBytesWithoutAsking) return absl::OkStatus();

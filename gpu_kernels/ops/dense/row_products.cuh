@@ -87,6 +87,20 @@ struct RowUnit {
   __device__ uint32_t Row(uint32_t r) const { return min(first_row + r, output->rows - 1); }
 };
 
+// Copies eight columns of the unit's rows from `col` on into the lane's share of the slot, if there
+// are any in bf16.
+__device__ inline void CopyRowChunk(const MatmulKernelArgs& args, const RowUnit& unit,
+                                    uint32_t lane, uint32_t col, uint32_t slot) {
+  if (unit.output == nullptr || unit.output->format != MatrixFormat::kBf16 || col >= args.cols) {
+    return;
+  }
+#pragma unroll
+  for (uint32_t r = 0; r < kRowUnitRows; ++r) {
+    CopyAhead16(slot + r * kRowPieceBytes + lane * 16,
+                unit.output->w + (size_t{unit.Row(r)} * args.cols + col) * 2);
+  }
+}
+
 // Walks over the chunks of a warp, unit after unit.
 class RowChunkCursor {
  public:
@@ -95,14 +109,7 @@ class RowChunkCursor {
   // Copies the lane's columns of the chunk into the slot, if there are any in bf16, and goes on.
   __device__ void CopyAndAdvance(const MatmulKernelArgs& args, const TeamPlace& place,
                                  uint32_t slot) {
-    const uint32_t col = chunk_ * kMatmulChunkCols + place.lane * kLaneCols;
-    if (unit_.output != nullptr && unit_.output->format == MatrixFormat::kBf16 && col < args.cols) {
-#pragma unroll
-      for (uint32_t r = 0; r < kRowUnitRows; ++r) {
-        CopyAhead16(slot + r * kRowPieceBytes + place.lane * 16,
-                    unit_.output->w + (size_t{unit_.Row(r)} * args.cols + col) * 2);
-      }
-    }
+    CopyRowChunk(args, unit_, place.lane, chunk_ * kMatmulChunkCols + place.lane * kLaneCols, slot);
     chunk_ += args.segments;
     if (++place_ == args.places / kMatmulPlacesPerChunk) {
       place_ = 0;
@@ -194,6 +201,7 @@ __device__ void RowProducts(const MatmulKernelArgs& args, const TeamPlace& place
     CommitCopies();
   }
   AwaitLaunchBefore();
+  AllowLaunchAfter();
   uint32_t slot = 0;
   for (uint32_t first = blockIdx.x * args.teams; first < index_count;
        first += gridDim.x * args.teams) {

@@ -161,12 +161,6 @@ absl::StatusOr<double> CallSec(const Case& c, uint32_t rows, uint32_t calls, Lau
   return MedianSec(graph, calls, stream);
 }
 
-absl::Status LaunchEarly(const DenseMatmulArgs& args, CudaStreamView stream) {
-  DenseMatmulArgs early = args;
-  early.starts_early = true;
-  return LaunchDenseMatmul(early, stream);
-}
-
 absl::Status BenchWindows(std::string_view what, std::string_view only, Launch launch,
                           const Memory& memory, double copy_rate, const UniqueStream& stream) {
   constexpr uint32_t kRows[] = {1, 2, 4, 5, 8, 9, 16};
@@ -265,10 +259,7 @@ absl::Status Run(std::string_view what, std::string_view only) {
   std::printf("%s: copies %.0f GB/s\n", gpu.name.c_str(), copy_rate / 1e9);
   HEARTH_RETURN_IF_ERROR(FillRandom(memory.weights, stream));
   if (what != "prompts") {
-    HEARTH_RETURN_IF_ERROR(
-        BenchWindows("us, one by one", only, LaunchDenseMatmul, memory, copy_rate, stream));
-    HEARTH_RETURN_IF_ERROR(
-        BenchWindows("us, early start", only, LaunchEarly, memory, copy_rate, stream));
+    HEARTH_RETURN_IF_ERROR(BenchWindows("us", only, LaunchDenseMatmul, memory, copy_rate, stream));
     if (only.empty()) HEARTH_RETURN_IF_ERROR(BenchQuantisation(memory, stream));
   }
   if (what != "windows") HEARTH_RETURN_IF_ERROR(BenchPrompts(only, memory, stream));

@@ -101,6 +101,27 @@ TEST(DensePlan, ManyRowsOfLongColumnsTakeSeveralLaunchesWhereMemoryIsShort) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(DensePlan, LongColumnsOfFewRowsTakeClusters) {
+  const auto cut_of = [](uint32_t rows, uint32_t cols, uint32_t w_rows) {
+    const DeviceMatrix w = {.format = MatrixFormat::kQ8, .rows = w_rows};
+    return *CutDenseMatmul(ArgsOf(rows, cols, {w}), kH200);
+  };
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 10240, 320), kH200), 7u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 1040), kH200), 6u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 2560), kH200), 0u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 2560, 320), kH200), 0u);
+  for (uint32_t cols = 4096; cols <= kMatmulColsMax; cols += 992) {
+    for (uint32_t rows = 1; rows <= kMatmulRowsMax; ++rows) {
+      const DenseMatmulCut cut = cut_of(rows, cols, 16);
+      ASSERT_LE(MatmulClusterBlocks(cut, kH200), 8u);
+      const ClusterSharedLayout layout = LayOutClusterMatmul(cut, rows);
+      ASSERT_LE(layout.bytes, kH200.shared_bytes_per_block_max);
+      ASSERT_EQ(layout.x_offset_bytes % 16, 0u);
+      ASSERT_EQ(layout.warp_bytes % 16, 0u);
+    }
+  }
+}
+
 TEST(DensePlan, NamesWhatDoesNotFit) {
   const auto error = [](const DenseMatmulArgs& args) {
     return std::string(CheckDenseProduct(args, kMatmulRowsMax).message());

@@ -1,9 +1,10 @@
 // Time of one layer's launches on a card at the published model's shapes, without its experts and
 // without the exchange with the host: a graph of eight layers of one kind, us a layer, beside the
 // bytes of its weights and states at the card's measured copy rate. Weights are random numbers.
-//   gpu_layer_bench [kind: gdn|qsa]
+//   gpu_layer_bench [gdn|qsa [ROWS]]     with ROWS: the whole layer alone, for a profiler
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -192,7 +193,7 @@ absl::StatusOr<double> LayerBench::LayerUs(uint32_t rows, uint32_t pending_rows,
   return us[kRounds / 2];
 }
 
-absl::Status Run(std::string_view only) {
+absl::Status Run(std::string_view only, uint32_t only_rows) {
   HEARTH_ASSIGN_OR_RETURN(const GpuList list, ListGpus());
   if (list.gpus.empty()) return absl::UnavailableError(list.reason);
   const GpuInfo& gpu = list.gpus[0];
@@ -203,8 +204,10 @@ absl::Status Run(std::string_view only) {
     if (!only.empty() && only != name) continue;
     HEARTH_ASSIGN_OR_RETURN(LayerBench bench, LayerBench::Create(gpu, kind));
     for (const uint32_t rows : {1u, 4u, 8u}) {
+      if (only_rows != 0 && rows != only_rows) continue;
       const double floor_us = bench.layer_bytes() / copy_rate * 1e6;
       HEARTH_ASSIGN_OR_RETURN(const double all_us, bench.LayerUs(rows, rows, {}));
+      if (only_rows != 0) continue;
       HEARTH_ASSIGN_OR_RETURN(const double first_us,
                               bench.LayerUs(rows, rows, {true, false, false}));
       HEARTH_ASSIGN_OR_RETURN(const double before_us,
@@ -225,7 +228,8 @@ absl::Status Run(std::string_view only) {
 }  // namespace hearth
 
 int main(int argc, char** argv) {
-  const absl::Status status = hearth::Run(argc > 1 ? argv[1] : "");
+  const absl::Status status = hearth::Run(argc > 1 ? argv[1] : "",
+                                          argc > 2 ? static_cast<uint32_t>(std::atoi(argv[2])) : 0);
   if (status.ok()) return 0;
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   return 1;
