@@ -1,9 +1,11 @@
 #include "runtime/backend/cuda/layer_launches.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "gpu_kernels/ops/dense/rotate_quantize.h"
 #include "gpu_kernels/ops/mixer/activate_quantize.h"
+#include "gpu_kernels/ops/mixer/gated_mix.h"
 #include "gpu_kernels/ops/mixer/gdn.h"
 #include "gpu_kernels/ops/mixer/hyper_connection.h"
 #include "gpu_kernels/ops/mixer/ngram.h"
@@ -34,6 +36,23 @@ HyperRead WholeRead(const GpuPass& pass) {
       .hn = b.hn, .hn_q = b.hn_q, .inject = b.inject, .u = b.u, .u_q = b.u_q, .rows = pass.rows};
 }
 
+// In pieces that a window's product takes.
+absl::Status EnqueueGatedMix(const GpuPass& pass, const DeviceMatrix& up, const HyperRead& read) {
+  const ModelGeometry& g = pass.geometry;
+  for (uint32_t first = 0; first < read.rows; first += kMatmulRowsMax) {
+    HEARTH_RETURN_IF_ERROR(LaunchGatedMix({.up = up,
+                                           .low = pass.buffers.low + uint64_t{first} * g.hc_rank,
+                                           .hn = read.hn + uint64_t{first} * g.stream_dim(),
+                                           .u = read.u + uint64_t{first} * g.hidden,
+                                           .u_quantized = SliceQuantized(read.u_q, g.hidden, first),
+                                           .rows = std::min(read.rows - first, kMatmulRowsMax),
+                                           .streams = g.stream_count,
+                                           .hidden = g.hidden},
+                                          pass.stream));
+  }
+  return absl::OkStatus();
+}
+
 // u from the normalised streams: low = silu(down hn / streams), gate = up low, mix.
 absl::Status EnqueueRead(const GpuPass& pass, const GpuHyperConnection& w, const HyperRead& read) {
   const ModelGeometry& g = pass.geometry;
@@ -52,6 +71,9 @@ absl::Status EnqueueRead(const GpuPass& pass, const GpuHyperConnection& w, const
   HEARTH_RETURN_IF_ERROR(EnqueueMatmul(
       {.x = read.hn, .quantized = read.hn_q, .rows = read.rows, .cols = g.stream_dim()},
       {down, inject}, pass.window, pass.stream));
+  if (pass.window && TakesGatedMix(w.up, g.stream_count)) {
+    return EnqueueGatedMix(pass, w.up, read);
+  }
   const QuantizedOut low_q = QuantizedFor({&w.up}, b.low_q);
   if (low_q.q != nullptr) {
     HEARTH_RETURN_IF_ERROR(LaunchActivateQuantize({.function = RowFunction::kNone,
