@@ -20,6 +20,7 @@
 #include "gpu_kernels/ops/gpu_expert_io.h"
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/window_trace.h"
 
 namespace hearth {
 
@@ -102,6 +103,9 @@ class Backend {
   // Whether residual() is asked for after every half layer: windows then stop there, which takes
   // time. Otherwise it is good after a pass only. Off at first.
   virtual void set_stepwise(bool) {}
+  // What a card does in window passes from now on; null: no more, after all that has begun has been
+  // told. Between passes; the trace outlives that.
+  virtual absl::Status set_trace(WindowTrace*) { return absl::OkStatus(); }
   // `expert_output` (rows, ranks, hidden): each expert's output, unweighted; read during the call,
   // unless it is expert_output_buffer(), which stays the backend's until the next FirstHalf or
   // Head returns. Entries that gpu_expert_io() says the card computed are not looked at. Combined

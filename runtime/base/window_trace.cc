@@ -13,8 +13,8 @@
 namespace hearth {
 namespace {
 
-constexpr std::array<std::string_view, kTraceLaneCount> kLaneNames = {"pass", "GPU", "copy", "NVMe",
-                                                                      "worker"};
+constexpr std::array<std::string_view, kTraceLaneCount> kLaneNames = {"CPU passes", "GPU", "copy",
+                                                                      "NVMe", "CPU worker"};
 constexpr uint32_t kRowsPerLane = 1000;  // thread ids of the rows of one lane
 constexpr uint32_t kLanesPerKind = 1000;
 
@@ -98,13 +98,26 @@ void WindowTrace::Add(const TraceSpan& span) {
   spans_[at].end_ns = std::max(span.begin_ns, span.end_ns);
 }
 
+void WindowTrace::Keep(int64_t begin_ns, int64_t end_ns) {
+  uint32_t kept = 0;
+  const uint64_t dropped = dropped_count();
+  for (TraceSpan span : std::span(spans_).first(span_count())) {
+    if (span.end_ns < begin_ns || span.begin_ns > end_ns) continue;
+    span.begin_ns = std::max(span.begin_ns, begin_ns);
+    span.end_ns = std::min(span.end_ns, end_ns);
+    spans_[kept++] = span;
+  }
+  count_.store(kept, std::memory_order_relaxed);
+  dropped_ = dropped;
+}
+
 uint32_t WindowTrace::span_count() const {
   return static_cast<uint32_t>(
       std::min<uint64_t>(count_.load(std::memory_order_relaxed), spans_.size()));
 }
 
 uint64_t WindowTrace::dropped_count() const {
-  return count_.load(std::memory_order_relaxed) - span_count();
+  return dropped_ + count_.load(std::memory_order_relaxed) - span_count();
 }
 
 int64_t WindowTrace::BusyNs(TraceLane lane, uint16_t number) const {

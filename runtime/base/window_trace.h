@@ -10,12 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 
 namespace hearth {
 
 enum class TraceLane : uint8_t {
-  kPass,   // the thread that runs the passes
+  kPass,   // the thread that runs the passes, one of the workers
   kGpu,    // number: the card
   kCopy,   // copies to the card, number: the card
   kNvme,   // reads from the drive
@@ -46,7 +47,12 @@ class WindowTrace {
   void Add(const TraceSpan& span);
 
   // The rest: while no thread is in Add(), and with what it has added made visible.
-  void Clear() { count_.store(0, std::memory_order_relaxed); }
+  void Clear() {
+    count_.store(0, std::memory_order_relaxed);
+    dropped_ = 0;
+  }
+  // Cuts every span at the window's bounds; one that has no part in it goes.
+  void Keep(int64_t begin_ns, int64_t end_ns);
   uint32_t span_count() const;
   uint64_t dropped_count() const;  // spans that found no room
   // Of all spans of a lane; overlapping ones count once.
@@ -58,7 +64,31 @@ class WindowTrace {
 
  private:
   std::vector<TraceSpan> spans_;
-  std::atomic<uint64_t> count_{0};  // calls of Add()
+  std::atomic<uint64_t> count_{0};  // calls of Add() since the last Clear() or Keep()
+  uint64_t dropped_ = 0;            // before that
+};
+
+// A span of the passes' lane that lasts as long as this lives; without a trace: nothing.
+class PassSpan {
+ public:
+  // `name`: of static storage. The others outlive this.
+  PassSpan(WindowTrace* trace, Clock& clock, std::string_view name, LayerId layer = LayerId())
+      : trace_(trace), clock_(clock), name_(name), layer_(layer) {
+    if (trace_ != nullptr) begin_ns_ = clock_.NowNs();
+  }
+  ~PassSpan() {
+    if (trace_ == nullptr) return;
+    trace_->Add({.name = name_, .begin_ns = begin_ns_, .end_ns = clock_.NowNs(), .layer = layer_});
+  }
+  PassSpan(const PassSpan&) = delete;
+  PassSpan& operator=(const PassSpan&) = delete;
+
+ private:
+  WindowTrace* trace_;
+  Clock& clock_;
+  std::string_view name_;
+  LayerId layer_;
+  int64_t begin_ns_ = 0;
 };
 
 }  // namespace hearth

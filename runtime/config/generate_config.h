@@ -12,6 +12,7 @@
 #include "runtime/config/cache_config.h"
 #include "runtime/config/compute_config.h"
 #include "runtime/config/field.h"
+#include "runtime/config/window_trace_config.h"
 
 namespace hearth {
 
@@ -37,6 +38,7 @@ struct GenerateConfig {
 
   uint32_t spec = 3;  // a window of four rows: most of the gain, and drafts that mostly survive
   bool stats = false;
+  WindowTraceConfig trace;
   CacheConfig cache;
   ComputeConfig compute;
 
@@ -66,6 +68,7 @@ struct GenerateConfig {
     v("seed", seed, "of the random numbers");
     v("spec", spec, "most tokens drafted per window, 0 = off", {.minimum = 0, .maximum = 8});
     v("stats", stats, "print which tier served the experts, layer by layer");
+    trace.Visit(v);
     cache.Visit(v);
     compute.Visit(v);
   }

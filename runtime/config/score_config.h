@@ -9,6 +9,7 @@
 #include "runtime/config/cache_config.h"
 #include "runtime/config/compute_config.h"
 #include "runtime/config/field.h"
+#include "runtime/config/window_trace_config.h"
 
 namespace hearth {
 
@@ -21,6 +22,7 @@ struct ScoreConfig {
   uint32_t tokens_max = 0;
   uint32_t window = 0;
   bool stats = false;
+  WindowTraceConfig trace;
   CacheConfig cache;
   ComputeConfig compute;
 
@@ -37,6 +39,7 @@ struct ScoreConfig {
     v("window", window, "rows of a pass, as in decoding; 0 = large parts, as a prompt",
       {.minimum = 0, .maximum = 9});
     v("stats", stats, "print which tier served the experts, and hits as the text goes on");
+    trace.Visit(v);
     cache.Visit(v);
     compute.Visit(v);
   }

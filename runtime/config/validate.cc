@@ -60,6 +60,10 @@ absl::Status GenerateConfig::Validate(const GivenFields& given) const {
   for (const std::string& entry : logit_bias) {
     HEARTH_RETURN_IF_ERROR(ParseLogitBias(entry).status());
   }
+  HEARTH_RETURN_IF_ERROR(trace.Validate(given));
+  if (given.Has("trace_window") && max_tokens == 1) {
+    return NoEffect("trace_window", "with max_tokens 1: the first token comes with the prompt");
+  }
   if (given.Has("top_p") && top_p == 0.0f) {
     return absl::InvalidArgumentError("top_p: found 0, expected a number above 0");
   }
@@ -88,6 +92,10 @@ absl::Status ScoreConfig::Validate(const GivenFields& given) const {
   HEARTH_RETURN_IF_ERROR(compute.Validate(given));
   HEARTH_RETURN_IF_ERROR(cache.Validate(given));
   HEARTH_RETURN_IF_ERROR(ExactlyOne(given, "text", "tokens"));
+  HEARTH_RETURN_IF_ERROR(trace.Validate(given));
+  if (given.Has("trace_window") && window == 0) {
+    return NoEffect("trace_window", "without window: a text in large parts has none");
+  }
   for (const std::string_view name : {"window", "stats", "top"}) {
     if (given.Has(name) && given.Has("against")) return NoEffect(name, "with against");
   }

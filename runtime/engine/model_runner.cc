@@ -42,8 +42,7 @@ absl::StatusOr<MemoryPlan> ModelRunner::Plan(const Pack& pack, const RunnerOptio
                      .kv_format = options.kv_format});
 }
 
-absl::Status ModelRunner::MakeBackend(const CpuKernels& kernels, Clock& clock,
-                                      const LoadProgress& progress) {
+absl::Status ModelRunner::MakeBackend(const CpuKernels& kernels, const LoadProgress& progress) {
   const NgramFile* const ngram = pack_.ngram.get();
   if (!options_.gpu) {
     HEARTH_ASSIGN_OR_RETURN(
@@ -55,7 +54,7 @@ absl::Status ModelRunner::MakeBackend(const CpuKernels& kernels, Clock& clock,
   CudaBackendOptions cuda = CudaOptionsOf(pack_.experts, options_);
   cuda.gpu = options_.gpu->id;
   HEARTH_ASSIGN_OR_RETURN(
-      backend_, CreateCudaBackend({.weights = weights_, .ngram = ngram, .clock = clock}, cuda,
+      backend_, CreateCudaBackend({.weights = weights_, .ngram = ngram, .clock = clock_}, cuda,
                                   [&](uint64_t done, uint64_t total) {
                                     if (progress) progress("uploading weights", done, total);
                                   }));
@@ -67,7 +66,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
                                                                const CpuKernels& kernels,
                                                                WorkerTeam& team, Clock& clock,
                                                                const LoadProgress& progress) {
-  std::unique_ptr<ModelRunner> r(new ModelRunner(std::move(pack), options, team));
+  std::unique_ptr<ModelRunner> r(new ModelRunner(std::move(pack), options, team, clock));
   HEARTH_ASSIGN_OR_RETURN(const MemoryPlan plan, Plan(r->pack_, options, team.worker_count()));
   HEARTH_RETURN_IF_ERROR(Annotate(CheckMemoryPlan(plan, options.memory), r->pack_.dir));
   const bool reference = options.arithmetic == Arithmetic::kReference;
@@ -77,7 +76,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
   if (r->pack_.ngram && options.ngram_in_memory) {
     HEARTH_RETURN_IF_ERROR(r->pack_.ngram->LoadWhole());
   }
-  HEARTH_RETURN_IF_ERROR(r->MakeBackend(kernels, clock, progress));
+  HEARTH_RETURN_IF_ERROR(r->MakeBackend(kernels, progress));
   std::optional<PlacementCard> card;
   if (options.gpu) card.emplace(PlacementCard{*r->options_.gpu, *r->backend_->gpu_expert_io()});
   HEARTH_ASSIGN_OR_RETURN(r->experts_,
@@ -92,11 +91,23 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
   return r;
 }
 
-absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
+absl::Status ModelRunner::set_trace(WindowTrace* trace) {
+  experts_->tiers().set_trace(trace);
+  trace_ = trace;
+  return backend_->set_trace(trace);
+}
+
+absl::StatusOr<Routes> ModelRunner::FirstHalf(LayerId layer) {
+  const PassSpan span(trace_, clock_, "first half", layer);
   HEARTH_ASSIGN_OR_RETURN(Routes routes, backend_->FirstHalf(layer));
   if (route_source_ != nullptr && layer.value < geometry().layer_count()) {
     routes.expert = route_source_->RoutesOf(layer, routes.rows, routes.ranks);
   }
+  return routes;
+}
+
+absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
+  HEARTH_ASSIGN_OR_RETURN(const Routes routes, FirstHalf(layer));
   if (observer_ != nullptr) observer_->OnRoutes(layer, routes);
   const ExpertInput input = backend_->expert_input();
   const std::span<float> output = backend_->expert_output_buffer();
@@ -109,21 +120,27 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
   const NextLayer next{.layer = after, .predict = predict};
   const bool look_ahead = experts_->reads_on_demand() && kind == TrafficKind::kWindow &&
                           after.value < geometry().layer_count();
-  HEARTH_RETURN_IF_ERROR(
-      tiers.RunLayer(layer,
-                     {.expert = routes.expert,
-                      .rows = routes.rows,
-                      .ranks = routes.ranks,
-                      .expert_count = geometry().moe.expert_count},
-                     {.x = input.x, .quantized = input.quantized, .rows = input.rows}, kind, output,
-                     look_ahead ? &next : nullptr));
+  {
+    const PassSpan span(trace_, clock_, "experts", layer);
+    HEARTH_RETURN_IF_ERROR(
+        tiers.RunLayer(layer,
+                       {.expert = routes.expert,
+                        .rows = routes.rows,
+                        .ranks = routes.ranks,
+                        .expert_count = geometry().moe.expert_count},
+                       {.x = input.x, .quantized = input.quantized, .rows = input.rows}, kind,
+                       output, look_ahead ? &next : nullptr));
+  }
   if (!served_.empty()) AddRequestCounts(tiers.plan(), {}, request_rows_, served_);
   if (observer_ != nullptr) {
     observer_->OnExperts(layer, {.plan = tiers.plan(),
                                  .x = {input.x, size_t{input.rows} * geometry().hidden},
                                  .hidden = experts_->pool().hidden_rows()});
   }
-  HEARTH_RETURN_IF_ERROR(backend_->SecondHalf(layer, output));
+  {
+    const PassSpan span(trace_, clock_, "second half", layer);
+    HEARTH_RETURN_IF_ERROR(backend_->SecondHalf(layer, output));
+  }
   if (observer_ != nullptr) observer_->OnResidual(layer, backend_->residual());
   return absl::OkStatus();
 }
@@ -131,7 +148,11 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
 absl::Status ModelRunner::RunTrunk(std::span<const Segment> segments, Phase phase,
                                    std::span<RequestCounts> served) {
   HEARTH_CHECK(served.empty() || served.size() == segments.size());
-  HEARTH_RETURN_IF_ERROR(backend_->BeginTrunk(segments, phase));
+  const PassSpan pass_span(trace_, clock_, "trunk");
+  {
+    const PassSpan span(trace_, clock_, "begin");
+    HEARTH_RETURN_IF_ERROR(backend_->BeginTrunk(segments, phase));
+  }
   if (uncommitted_count_ != 0) EndWindow();  // a pass that failed half way
   uncommitted_count_ = segments.size();
   served_ = served;
@@ -153,6 +174,7 @@ absl::Status ModelRunner::RunTrunk(std::span<const Segment> segments, Phase phas
 
 absl::Status ModelRunner::RunDraft(Sequence& sequence, std::span<const TokenId> tokens,
                                    Backend::DraftSource source) {
+  const PassSpan pass_span(trace_, clock_, "draft");
   HEARTH_RETURN_IF_ERROR(backend_->BeginDraft(sequence, tokens, source));
   served_ = {};
   bytes_.dense += weights_.draft_bytes_per_pass();
@@ -168,6 +190,7 @@ void ModelRunner::EndWindow() {
 }
 
 absl::Status ModelRunner::Commit(Sequence& sequence, uint32_t row_count) {
+  const PassSpan span(trace_, clock_, "commit");
   HEARTH_RETURN_IF_ERROR(backend_->Commit(sequence, row_count));
   kept_rows_ += row_count;
   if (uncommitted_count_ != 0 && --uncommitted_count_ == 0) EndWindow();
@@ -175,6 +198,7 @@ absl::Status ModelRunner::Commit(Sequence& sequence, uint32_t row_count) {
 }
 
 absl::Status ModelRunner::Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) {
+  const PassSpan span(trace_, clock_, "head");
   return backend_->Head(row_begin, row_count, logits);
 }
 

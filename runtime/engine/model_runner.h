@@ -22,6 +22,7 @@
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/memory_limits.h"
+#include "runtime/base/window_trace.h"
 #include "runtime/base/worker_team.h"
 #include "runtime/engine/expert_options.h"
 #include "runtime/engine/expert_placement.h"
@@ -119,12 +120,16 @@ class ModelRunner {
   // The window is over when all its sequences are committed: heat ages and slots may change hands.
   absl::Status Commit(Sequence& sequence, uint32_t row_count);
   absl::Status CommitDraft(Sequence& sequence) { return backend_->CommitDraft(sequence); }
+  Clock& clock() const { return clock_; }
 
   // Null: none. With one, windows stop after every layer, so that it sees the residual.
   void set_observer(PassObserver* observer) {
     observer_ = observer;
     backend_->set_stepwise(observer != nullptr);
   }
+  // What happens when in passes from now on, on all sides; null: no more, after what has begun has
+  // been told. Between windows; outlives that.
+  absl::Status set_trace(WindowTrace* trace);
   void set_route_source(RouteSource* source) { route_source_ = source; }  // null: the router
   PassBytes bytes_read() const;
   uint64_t weight_bytes() const { return weights_.bytes(); }  // dense, in memory
@@ -132,19 +137,22 @@ class ModelRunner {
   ExpertPlacement& experts() { return *experts_; }
 
  private:
-  ModelRunner(Pack pack, const RunnerOptions& options, WorkerTeam& team)
-      : pack_(std::move(pack)), options_(options), team_(team) {}
-  absl::Status MakeBackend(const CpuKernels& kernels, Clock& clock, const LoadProgress& progress);
+  ModelRunner(Pack pack, const RunnerOptions& options, WorkerTeam& team, Clock& clock)
+      : pack_(std::move(pack)), options_(options), team_(team), clock_(clock) {}
+  absl::Status MakeBackend(const CpuKernels& kernels, const LoadProgress& progress);
+  absl::StatusOr<Routes> FirstHalf(LayerId layer);
   absl::Status RunLayer(LayerId layer, TrafficKind kind);
   void EndWindow();
 
   Pack pack_;
   RunnerOptions options_;
   WorkerTeam& team_;
+  Clock& clock_;
   ModelWeights weights_;
   std::unique_ptr<ExpertPlacement> experts_;
   std::unique_ptr<Backend> backend_;
   PassObserver* observer_ = nullptr;
+  WindowTrace* trace_ = nullptr;
   RouteSource* route_source_ = nullptr;
   PassBytes bytes_;
   std::vector<RequestRows> request_rows_;  // of the trunk pass at hand

@@ -76,6 +76,8 @@ absl::StatusOr<Score> ScoreTokens(ModelRunner& runner, std::span<const TokenId> 
     rows = static_cast<uint32_t>(std::min<size_t>(rows, tokens.size() - begin));
     const Segment segment{.sequence = sequence.get(), .tokens = tokens.subspan(begin, rows)};
     const bool window = options.window_rows != 0 || rows == 1;
+    WindowTracer* const tracer = window ? options.tracer : nullptr;
+    if (tracer != nullptr) HEARTH_RETURN_IF_ERROR(tracer->Begin());
     HEARTH_RETURN_IF_ERROR(
         runner.RunTrunk({&segment, 1}, window ? Phase::kWindow : Phase::kPrompt));
     for (uint32_t row = 0; row < rows; row += kHeadRows) {
@@ -87,6 +89,7 @@ absl::StatusOr<Score> ScoreTokens(ModelRunner& runner, std::span<const TokenId> 
       }
     }
     HEARTH_RETURN_IF_ERROR(runner.Commit(*sequence, rows));
+    if (tracer != nullptr) HEARTH_RETURN_IF_ERROR(tracer->End());
     begin += rows;
     if (options.progress) options.progress(begin, tokens.size());
   }

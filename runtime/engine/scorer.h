@@ -10,6 +10,7 @@
 
 #include "runtime/base/ids.h"
 #include "runtime/engine/model_runner.h"
+#include "runtime/engine/window_tracer.h"
 
 namespace hearth {
 
@@ -37,6 +38,7 @@ struct ScoreOptions {
   // Decode windows of so many rows instead, at most the runner's limit: the traffic of decoding, on
   // a given text. 0: as above.
   uint32_t window_rows = 0;
+  WindowTracer* tracer = nullptr;  // of those windows; null: none
 };
 
 // At least two tokens, at most the model's context.

@@ -1,6 +1,7 @@
 #include "runtime/experts/expert_pool.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -37,6 +38,18 @@ FlowShape ShapeOf(const ExpertLayout& layout) {
       .down_band_count = BandCount(layout.hidden),
       .gate_up_piece_bands_min = std::max(PieceBandsMin(gate_up_bytes), bands_min),
       .down_piece_bands_min = std::max(PieceBandsMin(band_bytes(Projection::kDown)), bands_min)};
+}
+
+std::string_view NameOf(FlowPhase phase) {
+  switch (phase) {
+    case FlowPhase::kPrepare:
+      return "gather rows";
+    case FlowPhase::kGateUp:
+      return "gate, up";
+    case FlowPhase::kDown:
+      return "down";
+  }
+  HEARTH_CHECK(false);
 }
 
 }  // namespace
@@ -323,6 +336,16 @@ void ExpertPool::RunPieces(const Layer& layer, uint32_t worker) {
       layer.done->OnExpertDone(piece.job);
     }
     last_ns = deps_.clock.NowNs();
+    if (trace_ != nullptr) {
+      trace_->Add({.name = NameOf(piece.phase),
+                   .lane = TraceLane::kWorker,
+                   .number = static_cast<uint16_t>(worker),
+                   .begin_ns = begin_ns,
+                   .end_ns = last_ns,
+                   .layer = layer.id,
+                   .expert = layer.plan->experts[piece.job].expert,
+                   .row_count = job.rows});
+    }
     const auto service = static_cast<uint32_t>(layer.plan->experts[piece.job].service);
     times.service_ns[service] += last_ns - begin_ns;
   }
@@ -342,7 +365,12 @@ void ExpertPool::Begin(LayerId layer_id, const WindowPlan& plan, const ExpertRow
   HEARTH_CHECK(weights.size() == plan.experts.size());
   const ExpertLayout& stored = layouts_[layer_id.value];
   const bool decode = DecodesFirst(layer_id, input);
-  layer_ = {.layout = stored, .plan = &plan, .input = input, .output = output, .done = done};
+  layer_ = {.id = layer_id,
+            .layout = stored,
+            .plan = &plan,
+            .input = input,
+            .output = output,
+            .done = done};
   if (decode) layer_.layout = {.format = ExpertFormat::kF32, .hidden = hidden_, .width = width_};
   layer_.form = input.quantized.q == nullptr            ? RowForm::kFloat
                 : stored.format == ExpertFormat::kNvfp4 ? RowForm::kBlocks

@@ -19,6 +19,7 @@
 #include "runtime/base/file.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/scratch_arena.h"
+#include "runtime/base/window_trace.h"
 #include "runtime/base/worker_team.h"
 #include "runtime/experts/expert_flow.h"
 #include "runtime/plan/ledger.h"
@@ -95,6 +96,9 @@ class ExpertPool {
   // Computes everything, waiting for what has not arrived.
   LayerTimes Finish();
 
+  // Who did what when, from the next layer on; null: nobody asks. Outlives that.
+  void set_trace(WindowTrace* trace) { trace_ = trace; }
+
   // Of the last layer: silu(gate) * up of every entry, (entries, width) in the order of the plan.
   std::span<const float> hidden_rows() const { return buffers_.h; }
   uint64_t bytes() const { return scratch_.bytes(); }  // of buffers
@@ -127,6 +131,7 @@ class ExpertPool {
   // What the format's dots multiply: fp32 rows, rows quantised in blocks, or XT's rotated rows.
   enum class RowForm : uint8_t { kFloat, kBlocks, kRotated };
   struct Layer {  // what the workers of one Run() read
+    LayerId id;
     ExpertLayout layout;
     const WindowPlan* plan = nullptr;
     ExpertRows input;
@@ -178,6 +183,7 @@ class ExpertPool {
   uint32_t hidden_ = 0;
   uint32_t width_ = 0;
   Layer layer_;  // the one at hand
+  WindowTrace* trace_ = nullptr;
   std::vector<WorkerTimes> worker_times_;
 
   ScratchArena scratch_;

@@ -97,6 +97,12 @@ absl::Status ExpertTiers::FillSlots(const std::function<void(uint64_t, uint64_t)
   }
 }
 
+void ExpertTiers::set_trace(WindowTrace* trace) {
+  deps_.pool.set_trace(trace);
+  if (promotions_ != nullptr) promotions_->set_trace(trace);
+  trace_ = trace;
+}
+
 void ExpertTiers::Observe(LayerId layer, TrafficKind kind) {
   sightings_.clear();
   for (const PlannedExpert& planned : plan_.experts) {
@@ -347,9 +353,13 @@ absl::Status ExpertTiers::RunPlan(LayerId layer, const ExpertRows& input, std::s
   deps_.pool.Begin(layer, plan_, input, weights, output, this);
   StartArrivals(layer);
   if (next != nullptr) LookAhead(*next);
-  *times = deps_.pool.Finish();
+  {
+    const PassSpan span(trace_, deps_.clock, "CPU's experts", layer);
+    *times = deps_.pool.Finish();
+  }
   absl::Status status;
   if (way_ == Way::kCard) {
+    const PassSpan span(trace_, deps_.clock, "wait for uploads", layer);
     status = AwaitUploads(layer);
     status.Update(deps_.card->Finish());
   }
@@ -363,16 +373,20 @@ absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, cons
   HEARTH_RETURN_IF_ERROR(lost_);
   late_error_.Update(RetireCard());
   if (!late_error_.ok()) return std::exchange(late_error_, absl::OkStatus());
-  GroupRoutes(routes, plan_);
-  way_ = WayOf(layer, input);
-  Observe(layer, kind);
-  FindExperts(layer);
-  ProposeSwaps(kind);
-  Choose(layer, kind);
+  {
+    const PassSpan span(trace_, deps_.clock, "plan", layer);
+    GroupRoutes(routes, plan_);
+    way_ = WayOf(layer, input);
+    Observe(layer, kind);
+    FindExperts(layer);
+    ProposeSwaps(kind);
+    Choose(layer, kind);
+  }
   LayerTimes times;
   const absl::Status status = RunPlan(layer, input, output, next, &times);
   if (!lost_.ok()) return status;  // the device may still use all of it
   card_counts_ = status.ok();
+  const PassSpan span(trace_, deps_.clock, "settle", layer);
   if (status.ok()) Record(layer, kind, times);
   KeepOrDrop(status.ok());
   return status;
@@ -466,6 +480,7 @@ void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& time
     counts.services[s].ns = times.service_ns[s] + (arrived_ns[s] - asked_ns[s]);
   }
   ledger_.Add(layer, plan_, counts);
+  if (trace_ != nullptr) TraceArrivals(layer);
   const auto pcie = static_cast<uint32_t>(Service::kPcie);
   measured.cpu_experts = static_cast<uint32_t>(counts.of(Service::kCpu).distinct);
   measured.cpu_ns = times.service_ns[static_cast<uint32_t>(Service::kCpu)] / deps_.pool.workers();
@@ -474,6 +489,23 @@ void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& time
   measured.pcie_ns = arrived_ns[pcie] - asked_ns[pcie];
   UpdateCosts(measured, costs_);
   if (observer_ != nullptr) observer_->OnLayerServed(layer, plan_, kind);
+}
+
+void ExpertTiers::TraceArrivals(LayerId layer) const {
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    const PlannedExpert& planned = plan_.experts[i];
+    const Item& item = items_[i];
+    if (!ArrivesLate(planned.service) || item.arrived_ns == 0) continue;
+    const bool is_read = planned.service == Service::kSsd;
+    trace_->Add({.name = is_read ? "read" : "upload",
+                 .lane = is_read ? TraceLane::kNvme : TraceLane::kCopy,
+                 .begin_ns = item.asked_ns,
+                 .end_ns = item.arrived_ns,
+                 .layer = layer,
+                 .expert = planned.expert,
+                 .row_count = planned.entry_count,
+                 .bytes = deps_.store.layout(layer).blob_bytes()});
+  }
 }
 
 // A slot that is free costs nobody anything: the hottest of what RAM has goes there. After a part

@@ -18,6 +18,7 @@
 #include "cache/slots/slot_cache.h"
 #include "cache/store/expert_store.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/window_trace.h"
 #include "runtime/experts/expert_card.h"
 #include "runtime/experts/expert_pool.h"
 #include "runtime/experts/look_ahead_gate.h"
@@ -85,6 +86,9 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   const WindowPlan& plan() const { return plan_; }  // of the last layer
   const Ledger& ledger() const { return ledger_; }
   const ServiceCosts& costs() const { return costs_; }
+  // What happens when, from the next layer on; null: nobody asks, after what is still under way has
+  // been told. Outlives that.
+  void set_trace(WindowTrace* trace);
   void set_observer(TrafficObserver* observer) { observer_ = observer; }  // null: none
 
  private:
@@ -122,6 +126,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   void KeepOrDrop(bool keep);
   uint32_t StartFills();
   void Record(LayerId layer, TrafficKind kind, const LayerTimes& times);
+  void TraceArrivals(LayerId layer) const;
 
   void OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) override;
   void OnUploaded(uint32_t index, const absl::Status& status) override;
@@ -131,6 +136,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   ExpertTiersOptions options_;
   std::unique_ptr<Promotions> promotions_;  // null without slots
   TrafficObserver* observer_ = nullptr;
+  WindowTrace* trace_ = nullptr;
   Ledger ledger_;
   ServiceCosts costs_;
   uint64_t pcie_bytes_left_ = 0;  // of this window

@@ -32,6 +32,8 @@ bool Promotions::Start(const Swap& swap, ExpertLease source) {
   idle->swap = swap;
   idle->slot = *slot;
   idle->source = std::move(source);
+  idle->bytes = idle->source.bytes().size();
+  idle->begin_ns = deps_.clock.NowNs();
   idle->state.store(kCopying, std::memory_order_relaxed);
   deps_.device.Upload(*slot, idle->source.bytes(), *this,
                       static_cast<uint32_t>(idle - items_.begin()));
@@ -41,9 +43,31 @@ bool Promotions::Start(const Swap& swap, ExpertLease source) {
 // Ordering: the copy is released here and acquired in Settle().
 void Promotions::OnUploaded(uint32_t index, const absl::Status& status) {
   Item& item = items_[index];
+  item.end_ns = deps_.clock.NowNs();
   item.source = {};  // at once: a small RAM tier may be waiting for the block
   std::atomic<uint32_t>& state = item.state;
   state.store(status.ok() ? kCopied : kFailed, std::memory_order_release);
+}
+
+void Promotions::Trace(const Item& item, int64_t end_ns) {
+  if (trace_ == nullptr) return;
+  trace_->Add({.name = "promotion",
+               .lane = TraceLane::kCopy,
+               .begin_ns = item.begin_ns,
+               .end_ns = end_ns,
+               .layer = item.swap.in.layer,
+               .expert = item.swap.in.expert,
+               .bytes = item.bytes});
+}
+
+void Promotions::set_trace(WindowTrace* trace) {
+  if (trace == nullptr) {
+    const int64_t now_ns = deps_.clock.NowNs();
+    for (const Item& item : items_) {
+      if (item.state.load(std::memory_order_acquire) != kIdle) Trace(item, now_ns);
+    }
+  }
+  trace_ = trace;
 }
 
 void Promotions::Settle() {
@@ -57,6 +81,7 @@ void Promotions::Settle() {
     } else {
       continue;
     }
+    Trace(item, item.end_ns);
     item.state.store(kIdle, std::memory_order_relaxed);
   }
 }

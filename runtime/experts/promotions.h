@@ -11,6 +11,7 @@
 #include "cache/slots/slot_cache.h"
 #include "cache/store/expert_store.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/window_trace.h"
 #include "runtime/experts/slot_device.h"
 
 namespace hearth {
@@ -38,6 +39,9 @@ class Promotions final : public UploadSink {
   // The same, after waiting for all copies under way. DeadlineExceeded names the slot of one that
   // the device has not answered in time; it stays under way.
   absl::Status Drain();
+  // Where copies are told from now on, when they are settled; null: nowhere, after those that are
+  // under way have been told as far as they have come.
+  void set_trace(WindowTrace* trace);
   // `slot` holds the bytes of swap.in: makes it resident.
   void Land(SlotRef slot, const Swap& swap);
 
@@ -48,13 +52,18 @@ class Promotions final : public UploadSink {
     Swap swap;
     SlotRef slot;
     ExpertLease source;
+    uint64_t bytes = 0;
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;  // set by whoever answers, before the state
   };
   static bool IsIdle(const Item& item);
+  void Trace(const Item& item, int64_t end_ns);
   void OnUploaded(uint32_t index, const absl::Status& status) override;
 
   Deps deps_;
   const int64_t wait_ns_;
   std::vector<Item> items_;
+  WindowTrace* trace_ = nullptr;
 };
 
 }  // namespace hearth

@@ -20,6 +20,7 @@
 #include "runtime/base/units.h"
 #include "runtime/config/cache_config.h"
 #include "runtime/config/replay_config.h"
+#include "runtime/config/window_trace_config.h"
 #include "runtime/engine/device_choice.h"
 #include "runtime/engine/model_runner.h"
 #include "tools/hearth/command.h"
@@ -30,6 +31,7 @@
 #include "tools/hearth/stage_progress.h"
 #include "tools/hearth/synthetic_choice.h"
 #include "tools/hearth/window_bench.h"
+#include "tools/hearth/window_trace_file.h"
 #include "tools/hearth/workers.h"
 
 namespace hearth::cli {
@@ -56,6 +58,7 @@ struct BenchWindowConfig {
   std::string device = "auto";
   uint32_t threads = 0;
   std::string scratch = "/dev/shm";
+  WindowTraceConfig trace;
 
   template <class Visitor>
   void Visit(Visitor&& v) {
@@ -75,9 +78,11 @@ struct BenchWindowConfig {
     v("device", device, "where the dense path runs", {.metavar = "auto|cpu|cuda[:N]"});
     v("threads", threads, "workers, 0 = one per core", {.minimum = 0, .maximum = 1024});
     v("scratch", scratch, "folder for the dense weights, removed afterwards", {.metavar = "DIR"});
+    trace.Visit(v);
   }
 
-  absl::Status Validate(const GivenFields&) const {
+  absl::Status Validate(const GivenFields& given) const {
+    HEARTH_RETURN_IF_ERROR(trace.Validate(given));
     HEARTH_RETURN_IF_ERROR(MakeSyntheticGeometry(Shape()).status());
     HEARTH_RETURN_IF_ERROR(ParseSlotsList(slots).status());
     HEARTH_RETURN_IF_ERROR(ParseWindowList(rows).status());
@@ -201,18 +206,30 @@ class WindowBench {
     runner->set_route_source(&routes);
     uint64_t token = seed_tokens;
     std::vector<Line> lines;
-    for (const uint32_t r : rows) {
+    // The trace is of the last line.
+    std::optional<WindowTracer> tracer;
+    if (!config_.trace.trace_window.empty() && slots == SplitCommas(config_.slots).back()) {
+      tracer.emplace(*runner, config_.trace.trace_window_index);
+    }
+    for (const uint32_t& r : rows) {
       HEARTH_ASSIGN_OR_RETURN(
           WindowTimes times,
-          TimeWindows(
-              *runner, routes, io_.clock, rates_,
-              {.rows = r, .windows = config_.windows, .warm_up_windows = config_.warm_up_windows},
-              token));
+          TimeWindows(*runner, routes, io_.clock, rates_,
+                      {.rows = r,
+                       .windows = config_.windows,
+                       .warm_up_windows = config_.warm_up_windows,
+                       .tracer = tracer && &r == &rows.back() ? &*tracer : nullptr},
+                      token));
       uint64_t slot_count = 0;
       if (const SlotCache* cache = runner->experts().slots()) {
         for (const SlotPoolShape& pool : cache->pools()) slot_count += pool.slot_count;
       }
       lines.push_back({.slots = slots, .slot_count = slot_count, .times = times});
+    }
+    if (tracer) {
+      HEARTH_RETURN_IF_ERROR(WriteTraceFile(
+          config_.trace, *tracer,
+          absl::StrFormat("hearth bench window, %s slots, %d rows", slots, rows.back()), io_));
     }
     return lines;
   }
@@ -289,6 +306,7 @@ Json LineJson(const Line& line) {
 }
 
 absl::Status RunBenchWindow(const BenchWindowConfig& config, const CommandIo& io) {
+  HEARTH_RETURN_IF_ERROR(CheckTraceFile(config.trace));
   WindowBench bench(config, io);
   HEARTH_RETURN_IF_ERROR(bench.Prepare());
   const MemoryRates& rates = bench.rates();
@@ -331,7 +349,8 @@ Command BenchWindowCommand() {
        .summary = "how long a window takes beside the floor of its bytes",
        .notes =
            "The floor is what every tier has to read over what its memory gave in the same run.\n"
-           "Experts are made up in memory: flash-next takes 64 GiB of it, --layers 4 a twelfth."},
+           "Experts are made up in memory: flash-next takes 64 GiB of it, --layers 4 a twelfth.\n"
+           "--trace-window is of the last line's windows."},
       RunBenchWindow);
 }
 

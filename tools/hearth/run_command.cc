@@ -9,11 +9,13 @@
 #include "runtime/base/status.h"
 #include "runtime/config/generate_config.h"
 #include "runtime/engine/generation.h"
+#include "runtime/engine/window_tracer.h"
 #include "tools/hearth/command.h"
 #include "tools/hearth/commands.h"
 #include "tools/hearth/expert_report.h"
 #include "tools/hearth/model_session.h"
 #include "tools/hearth/progress.h"
+#include "tools/hearth/window_trace_file.h"
 
 namespace hearth::cli {
 namespace {
@@ -145,6 +147,7 @@ std::string Summary(const Generation& generation, const ModelSession& session, c
 }
 
 absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
+  HEARTH_RETURN_IF_ERROR(CheckTraceFile(config.trace));
   HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
                           ModelSession::Open(config.pack, config.compute, config.cache, io,
                                              ModelSession::ReadRate::kMeasure));
@@ -169,8 +172,14 @@ absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
         generation->ReadPrompt([&](uint64_t done, uint64_t) { line.Update(done); }));
   }
   take();
+  std::optional<WindowTracer> tracer;
+  if (!config.trace.trace_window.empty()) {
+    tracer.emplace(*session.runner, config.trace.trace_window_index);
+  }
   while (!generation->finished()) {
+    if (tracer) HEARTH_RETURN_IF_ERROR(tracer->Begin());
     HEARTH_RETURN_IF_ERROR(generation->Step());
+    if (tracer) HEARTH_RETURN_IF_ERROR(tracer->End());
     take();
   }
   const Speed speed(generation->stats(), generation->output().size(), session.read_rate);
@@ -183,7 +192,8 @@ absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
     io.talk << Summary(*generation, session, speed);
     if (config.stats) io.results << ExpertStatsText(session.runner->experts());
   }
-  return absl::OkStatus();
+  if (!tracer) return absl::OkStatus();
+  return WriteTraceFile(config.trace, *tracer, absl::StrCat("hearth run --pack ", config.pack), io);
 }
 
 }  // namespace

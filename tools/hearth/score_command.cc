@@ -1,6 +1,7 @@
 // hearth score: how likely a model finds a text.
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@
 #include "tools/hearth/expert_report.h"
 #include "tools/hearth/model_session.h"
 #include "tools/hearth/progress.h"
+#include "tools/hearth/window_trace_file.h"
 
 namespace hearth::cli {
 namespace {
@@ -135,6 +137,7 @@ class HitHistory {
 };
 
 absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
+  HEARTH_RETURN_IF_ERROR(CheckTraceFile(config.trace));
   HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
                           ModelSession::Open(config.pack, config.compute, config.cache, io));
   HEARTH_ASSIGN_OR_RETURN(const std::vector<TokenId> tokens, TokensOf(config, session));
@@ -142,6 +145,10 @@ absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
   const int64_t start_ns = io.clock.NowNs();
   const ExpertPlacement& experts = session.runner->experts();
   HitHistory hits(experts.tiers());
+  std::optional<WindowTracer> tracer;
+  if (!config.trace.trace_window.empty()) {
+    tracer.emplace(*session.runner, config.trace.trace_window_index);
+  }
   absl::StatusOr<Score> score = absl::UnknownError("not scored");
   {
     Progress line(io, {.label = "scoring", .unit = ProgressUnit::kTokens, .total = tokens.size()});
@@ -152,9 +159,14 @@ absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
                                line.Update(done);
                                hits.OnProgress(done, total);
                              },
-                         .window_rows = config.window});
+                         .window_rows = config.window,
+                         .tracer = tracer ? &*tracer : nullptr});
   }
   HEARTH_RETURN_IF_ERROR(score.status());
+  if (tracer) {
+    HEARTH_RETURN_IF_ERROR(WriteTraceFile(config.trace, *tracer,
+                                          absl::StrCat("hearth score --pack ", config.pack), io));
+  }
   const double seconds = static_cast<double>(io.clock.NowNs() - start_ns) * 1e-9;
   if (io.json) {
     Json json = ScoreJson(*score, tokens);

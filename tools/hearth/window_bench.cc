@@ -108,10 +108,13 @@ absl::StatusOr<WindowTimes> TimeWindows(ModelRunner& runner, TraceRoutes& routes
     const std::vector<LedgerCounts> before(layers.begin(), layers.end());
     const uint64_t dense_before = runner.bytes_read().dense;
     const Segment segment{.sequence = sequence.get(), .tokens = tokens};
+    WindowTracer* const tracer = w < options.warm_up_windows ? nullptr : options.tracer;
+    if (tracer != nullptr) HEARTH_RETURN_IF_ERROR(tracer->Begin());
     const int64_t start_ns = clock.NowNs();
     HEARTH_RETURN_IF_ERROR(runner.RunTrunk({&segment, 1}, Phase::kWindow));
     HEARTH_RETURN_IF_ERROR(runner.Commit(*sequence, options.rows));
     const int64_t end_ns = clock.NowNs();
+    if (tracer != nullptr) HEARTH_RETURN_IF_ERROR(tracer->End());
     token += options.rows;
     if (w < options.warm_up_windows) continue;
     times.dense_floor_sec = SecondsFor(runner.bytes_read().dense - dense_before, dense_rate);

@@ -13,6 +13,7 @@
 #include "gpu_kernels/device/gpu_info.h"
 #include "runtime/base/clock.h"
 #include "runtime/engine/model_runner.h"
+#include "runtime/engine/window_tracer.h"
 #include "runtime/plan/ledger.h"
 
 namespace hearth::cli {
@@ -63,6 +64,7 @@ struct WindowPlanOptions {
   uint32_t rows = 1;
   uint32_t windows = 64;
   uint32_t warm_up_windows = 0;
+  WindowTracer* tracer = nullptr;  // of those that are measured; null: none
 };
 
 // Runs windows of one sequence, every row kept, whose routes follow the trace from `token` on,

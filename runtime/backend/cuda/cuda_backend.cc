@@ -65,6 +65,11 @@ class CudaBackend final : public Backend {
     if (windows_ != nullptr) windows_->set_route_source(source);
   }
   void set_stepwise(bool stepwise) override { stepwise_ = stepwise; }
+  absl::Status set_trace(WindowTrace* trace) override {
+    if (windows_ == nullptr) return absl::OkStatus();
+    HEARTH_RETURN_IF_ERROR(AwaitIdle());
+    return windows_->set_trace(trace, stream());
+  }
   absl::Status SecondHalf(LayerId layer, std::span<const float> expert_output) override;
   std::span<float> logits_buffer() override {
     return {host_.logits, uint64_t{kHeadRows} * geometry().vocab_count};

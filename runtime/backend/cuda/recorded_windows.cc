@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "gpu_kernels/ops/exchange/card_clock.h"
 #include "runtime/backend/cuda/event_wait.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
@@ -98,12 +97,31 @@ absl::Status RecordedWindows::Begin(const GpuPass& pass, const float* embed,
                               return Record(pass, embed, ngram_embed);
                             }));
   }
+  TraceEnded();
+  to_be_traced_ = trace_ != nullptr;
+  was_draft_ = pass.draft;
   (void)exchange_->host().BeginWindow();
   rows_ = pass.rows;
   hits_posted_ = outputs_follow_ = false;
   HEARTH_RETURN_IF_ERROR(graph->Launch(pass.stream));
   under_way_ = true;
   return passed_.Record(pass.stream);
+}
+
+void RecordedWindows::TraceEnded() {
+  if (!std::exchange(to_be_traced_, false)) return;
+  const ExchangeHost& host = exchange_->host();
+  const uint32_t trunk = geometry_.layer_count();
+  AddCardSpans(host, host.sequence(), was_draft_ ? trunk : 0, was_draft_ ? trunk + 1 : trunk,
+               card_clock_, 0, trace_);
+}
+
+absl::Status RecordedWindows::set_trace(WindowTrace* trace, CudaStreamView stream) {
+  TraceEnded();
+  trace_ = trace;
+  if (trace == nullptr) return absl::OkStatus();
+  HEARTH_ASSIGN_OR_RETURN(card_clock_, MeasureCardClock(stream, clock_));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Routes> RecordedWindows::AwaitRoutes(LayerId layer) {

@@ -13,11 +13,13 @@
 #include "absl/status/statusor.h"
 
 #include "gpu_kernels/device/graph.h"
+#include "gpu_kernels/ops/exchange/card_clock.h"
 #include "gpu_kernels/ops/exchange/window_exchange.h"
 #include "gpu_kernels/ops/gpu_expert_io.h"
 #include "runtime/backend/backend.h"
 #include "runtime/backend/cuda/layer_launches.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/window_trace.h"
 
 namespace hearth {
 
@@ -40,6 +42,10 @@ class RecordedWindows final : public GpuListSink {
   // window before has ended on the card. `embed` and `ngram_embed`: as in layer_launches.h.
   absl::Status Begin(const GpuPass& pass, const float* embed, const float* ngram_embed);
   bool under_way() const { return under_way_; }
+
+  // What the card does in windows from now on; null: nothing. Measures the card's clock, for which
+  // `stream` is waited for. The windows before have ended on the card; outlives those after.
+  absl::Status set_trace(WindowTrace* trace, CudaStreamView stream);
 
   absl::StatusOr<Routes> AwaitRoutes(LayerId layer);
   ExpertInput input() const { return input_; }  // of that layer
@@ -69,6 +75,7 @@ class RecordedWindows final : public GpuListSink {
         clock_(clock),
         passed_(std::move(passed)) {}
   absl::Status Record(const GpuPass& pass, const float* embed, const float* ngram_embed);
+  void TraceEnded();
   absl::Status RecordLayer(const GpuPass& pass, uint32_t layer, const float* ngram_embed);
 
   static constexpr uint32_t kKinds = 4;  // trunk or draft, with or without a choice of blocks
@@ -80,6 +87,11 @@ class RecordedWindows final : public GpuListSink {
   UniqueEvent passed_;  // the window's last launch
   GpuExpertRecorder* recorder_ = nullptr;
   std::array<std::array<std::optional<UniqueGraph>, kExchangeRowsMax + 1>, kKinds> graphs_;
+
+  WindowTrace* trace_ = nullptr;
+  CardClock card_clock_;
+  bool to_be_traced_ = false;  // the last window that was begun
+  bool was_draft_ = false;     // likewise
 
   // The window at hand.
   bool under_way_ = false;

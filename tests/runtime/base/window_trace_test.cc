@@ -73,7 +73,7 @@ TEST(WindowTrace, SpansParseBack) {
             (Json{{"layer", 7}, {"experts", 31}, {"rows", 4}, {"bytes", uint64_t{1} << 40}}));
   EXPECT_EQ(rows.at(spans[1].at("tid")), "GPU");
   EXPECT_EQ(spans[2].at("dur"), 0.0);
-  EXPECT_EQ(rows.at(spans[2].at("tid")), "worker 3");
+  EXPECT_EQ(rows.at(spans[2].at("tid")), "CPU worker 3");
 }
 
 TEST(WindowTrace, AnEmptyTraceAndATitleThatIsNotUtf8AreValidToo) {
@@ -104,6 +104,30 @@ TEST(WindowTrace, KeepsToItsRoomAndCountsTheRest) {
   EXPECT_EQ(parsed.at("otherData").at("dropped_spans"), 60);
   trace.Clear();
   EXPECT_EQ(trace.span_count(), 0u);
+  EXPECT_EQ(trace.dropped_count(), 0u);
+}
+
+TEST(WindowTrace, KeepsWhatLiesInAWindow) {
+  WindowTrace trace(5);
+  const auto add = [&](int64_t begin_ns, int64_t end_ns) {
+    trace.Add({.name = "copy", .lane = TraceLane::kCopy, .begin_ns = begin_ns, .end_ns = end_ns});
+  };
+  add(0, 900);  // before it
+  add(500, 2'000);
+  add(1'200, 1'300);
+  add(1'900, 9'000);
+  add(4'001, 9'000);  // after it
+  add(1'500, 1'600);  // finds no room
+  trace.Keep(1'000, 4'000);
+  EXPECT_EQ(trace.span_count(), 3u);
+  EXPECT_EQ(trace.dropped_count(), 1u);
+  EXPECT_EQ(trace.BusyNs(TraceLane::kCopy, 0), 3'000);
+  const std::vector<Json> spans = EventsOf(Json::parse(trace.ToJson("")), "X");
+  ASSERT_EQ(spans.size(), 3u);
+  EXPECT_EQ(spans[0].at("dur"), 1.0);
+  add(2'000, 2'100);  // there is room again
+  EXPECT_EQ(trace.span_count(), 4u);
+  trace.Clear();
   EXPECT_EQ(trace.dropped_count(), 0u);
 }
 

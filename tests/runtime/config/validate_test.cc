@@ -48,7 +48,7 @@ TEST(Configs, DefaultsPrint) {
       "false\n"
       "stop = \ntemperature = 0\ntop_k = 0\ntop_p = 1\nmin_p = 0\nrepetition_penalty = 1\n"
       "frequency_penalty = 0\npresence_penalty = 0\nlogit_bias = \nseed = 0\nspec = 3\nstats = "
-      "false\n"
+      "false\ntrace_window = \ntrace_window_index = \n"
       "slots = \nvram_budget = \nvram_reserve = \npolicy = forecast\nprofile = \npcie_share "
       "= auto\n"
       "pcie_window_bytes_max = 256MiB\nram_budget = \nmmap_experts = false\ndaemon = \nio = auto\n"
@@ -119,6 +119,24 @@ TEST(GenerateConfig, LogitBiasIsATokenAndANumber) {
                     {{"pack", "p"}, {"prompt", "hi"}, {"logit_bias", "3:1"}, {"logit_bias", text}}),
                 HasSubstr("logit_bias: found '" + std::string(text) + "'"));
   }
+}
+
+TEST(Configs, AWindowsTraceNeedsAWindow) {
+  const Assignments run = {{"pack", "p"}, {"prompt", "hi"}};
+  const Assignments score = {{"pack", "p"}, {"text", "a.txt"}};
+  const auto with = [](Assignments all, const Assignments& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const Assignments trace = {{"trace_window", "t.json"}, {"trace_window_index", "2"}};
+  EXPECT_EQ(ValidateAfter<GenerateConfig>(with(run, trace)), "");
+  EXPECT_THAT(ValidateAfter<GenerateConfig>(with(run, {trace[1]})),
+              HasSubstr("trace_window_index: has no effect without trace_window"));
+  EXPECT_THAT(ValidateAfter<GenerateConfig>(with(with(run, trace), {{"max_tokens", "1"}})),
+              HasSubstr("trace_window: has no effect with max_tokens 1"));
+  EXPECT_THAT(ValidateAfter<ScoreConfig>(with(score, trace)),
+              HasSubstr("trace_window: has no effect without window"));
+  EXPECT_EQ(ValidateAfter<ScoreConfig>(with(with(score, trace), {{"window", "4"}})), "");
 }
 
 TEST(Configs, WorkersAreAskedForInOneWay) {
