@@ -236,10 +236,11 @@ void SlotCache::Land(SlotRef ref, const Swap& swap) {
   HEARTH_CHECK((pool.FlagsOf(swap.in) & kIncoming) != 0);
   pool.FlagsOf(swap.in) &= static_cast<uint8_t>(~kIncoming);
   pool.table.Land(ref.slot);
+  if (sink_ != nullptr) sink_->OnResident(swap.in, ref);
   if (swap.out.layer.valid()) {
     HEARTH_CHECK((pool.FlagsOf(swap.out) & kOutgoing) != 0);
     pool.FlagsOf(swap.out) &= static_cast<uint8_t>(~kOutgoing);
-    pool.table.Evict(pool.table.Find(swap.out));
+    Evict(pool, swap.out);
   } else {
     --pool.growth_count;
   }
@@ -247,6 +248,11 @@ void SlotCache::Land(SlotRef ref, const Swap& swap) {
   ++swap_count_;
   swap_bytes_ += pool.blob_bytes;
   Trim(ref.pool);
+}
+
+void SlotCache::Evict(Pool& pool, ExpertKey key) {
+  if (sink_ != nullptr) sink_->OnEviction(key);
+  pool.table.Evict(pool.table.Find(key));
 }
 
 void SlotCache::Discard(SlotRef ref) { pools_[ref.pool]->table.Discard(ref.slot); }
@@ -286,7 +292,7 @@ void SlotCache::Trim(uint32_t p) {
     }
     if (!coldest.layer.valid()) return;
     HEARTH_CHECK((pool.FlagsOf(coldest) & kOutgoing) == 0);
-    pool.table.Evict(pool.table.Find(coldest));
+    Evict(pool, coldest);
     pool.policy->Remove(coldest);
   }
 }

@@ -84,6 +84,15 @@ class SlotLease {
   SlotRef ref_;
 };
 
+// Learns what changes hands, from within the calls that change it.
+class ResidencySink {
+ public:
+  virtual ~ResidencySink() = default;
+  virtual void OnResident(ExpertKey key, SlotRef slot) = 0;
+  // Still resident: a lease that is taken here keeps the slot's bytes in place beyond the eviction.
+  virtual void OnEviction(ExpertKey key) = 0;
+};
+
 // Outlives its leases. What a window calls allocates nothing.
 class SlotCache {
  public:
@@ -96,6 +105,8 @@ class SlotCache {
   std::span<const SlotPoolShape> pools() const { return shapes_; }  // as lowered
   uint64_t bytes() const;                                           // of all slots
   uint32_t pool_of(LayerId layer) const;
+
+  void set_sink(ResidencySink* sink) { sink_ = sink; }  // null: none
 
   // The slot that holds `key`, ready to be read, and keeps it there; not valid() when none does.
   SlotLease Acquire(ExpertKey key);
@@ -152,6 +163,7 @@ class SlotCache {
   absl::Status MakePools();
   Pool& PoolOf(LayerId layer) const { return *pools_[pool_of(layer)]; }
   void Release(SlotRef ref);
+  void Evict(Pool& pool, ExpertKey key);
   bool Allows(const Pool& pool, const Swap& swap, uint32_t growth_count) const;
   void Trim(uint32_t pool);
   std::vector<Candidate> FillCandidates(const Pool& pool) const;
@@ -164,6 +176,7 @@ class SlotCache {
   std::vector<uint32_t> pool_of_layer_;
   std::vector<std::string> plan_notes_;
   std::vector<Swap> proposals_;
+  ResidencySink* sink_ = nullptr;
 
   bool in_window_ = false;          // something was observed since the last pass ended
   LayerId observed_;                // last, in this window

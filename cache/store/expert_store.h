@@ -118,6 +118,8 @@ class ExpertStore {
   virtual void Exchange(ExpertKey /*in*/, ExpertKey /*out*/,
                         std::span<const std::byte> /*out_bytes*/) {}
 
+  // Whether every blob is in memory and stays where it is as long as the store lives.
+  virtual bool keeps_in_place() const { return false; }
   // What can be pinned; blobs may lie elsewhere, too. Empty where pinning would take more memory
   // than the tier may have.
   virtual std::vector<StoreMemory> memory() const { return {}; }

@@ -47,6 +47,7 @@ class WholeArena final : public ExpertStore {
   const ExpertLayout& layout(LayerId layer) const override { return layouts_[layer.value]; }
   absl::StatusOr<ExpertLease> Acquire(ExpertKey key) override;
   uint32_t NodeOf(ExpertKey key) const override { return key.expert.value % node_count_; }
+  bool keeps_in_place() const override { return true; }
   std::vector<StoreMemory> memory() const override {
     return {{.bytes = arena_.data(), .keep_mapped = nullptr}};
   }

@@ -10,13 +10,13 @@
 #include "cpu_kernels/ops/activation.h"
 #include "cpu_kernels/ops/xt.h"
 #include "gpu_kernels/device/stream.h"
+#include "gpu_kernels/ops/card_claims.h"
 #include "runtime/base/ids.h"
 
 namespace hearth {
 
-struct CardList;         // gpu_kernels/ops/exchange/window_exchange.h
-struct ExchangeFollows;  // gpu_kernels/ops/exchange/exchange_host.h
-struct ExpertList;       // likewise
+struct CardList;    // gpu_kernels/ops/exchange/window_exchange.h
+struct ExpertList;  // gpu_kernels/ops/exchange/exchange_host.h
 
 // How long a card computed the lists of a layer, by its own clock, nanoseconds; 0: not known, or
 // there was nothing to compute.
@@ -25,15 +25,25 @@ struct GpuListTimes {
   int64_t late_ns = 0;
 };
 
-// Takes the lists of a window whose launches were all enqueued beforehand: kernels that were
-// recorded (GpuExpertRecorder) wait for them on the card. For the layer at hand, between FirstHalf
-// and SecondHalf, from one thread: PostHits at most once, then PostLate once if `follows` said so.
+// The card's table of experts in windows whose launches were all enqueued beforehand
+// (gpu_kernels/ops/card_claims.h). What is set holds from the next such window on; until the card
+// has passed a layer of a window, the memory that the window's entries name stays as it is.
+class GpuExpertTable {
+ public:
+  virtual ~GpuExpertTable() = default;
+  virtual void SetEntry(LayerId layer, ExpertId expert, uint64_t entry) = 0;
+  virtual void SetStreamRule(const StreamRule& rule) = 0;
+};
+
+// A window whose launches were all enqueued beforehand, for whoever computes experts: kernels that
+// were recorded (GpuExpertRecorder) compute what the card takes by itself, and wait for a list of
+// what else they are to compute. For the layer at hand, between FirstHalf and SecondHalf, from one
+// thread: PostLate at most once, if the recorder takes such lists.
 class GpuListSink {
  public:
   virtual ~GpuListSink() = default;
-  // What the card computes at once, and whether another list and outputs of the host will follow.
-  virtual absl::Status PostHits(LayerId layer, const ExpertList& list,
-                                const ExchangeFollows& follows) = 0;
+  // Of the layer at hand, (rows, ranks).
+  virtual std::span<const EntryClaim> claims() const = 0;
   virtual absl::Status PostLate(LayerId layer, const ExpertList& list) = 0;
   // Returns when the card has passed the layer, or with the error of why it will not, in a bounded
   // time.
@@ -44,12 +54,23 @@ class GpuListSink {
   virtual GpuListTimes Times(uint32_t /*window*/, LayerId) const { return {}; }
 };
 
+// Rows that are still on their way when their place is told.
+class RowsArrival {
+ public:
+  virtual ~RowsArrival() = default;
+  // Until they are there, or the error of why they will not be, in a bounded time. Only where some
+  // entry of the layer is not claimed by the card, and before SecondHalf.
+  virtual absl::Status AwaitRows() = 0;
+};
+
 // Records what computes experts into a window's graph.
 class GpuExpertRecorder {
  public:
   virtual ~GpuExpertRecorder() = default;
+  // Whether the host may tell it of experts that the card does not take by itself.
+  virtual bool TakesLate() const = 0;
   // Enqueues on the io's stream what computes `list`, whose contents and length are read on the
-  // card, for windows of `rows` rows. Twice for each layer: for the hits and for the late ones.
+  // card, for windows of `rows` rows. For each layer once, or twice if it takes late ones.
   virtual absl::Status RecordExperts(LayerId layer, uint32_t rows, const CardList& list) = 0;
 };
 
@@ -64,9 +85,10 @@ struct GpuExpertIo {
   // Host memory, a byte for each entry, zeroed by FirstHalf: 1 when the card writes the entry, so
   // that SecondHalf takes it from `output` and not from what it is handed. The caller sets them.
   std::span<uint8_t> on_card;
-  // Not null while the pass at hand is a recorded window: then nothing is enqueued on `stream`, the
-  // lists go there, and on_card follows from them. Changes with the pass.
+  // Not null while the pass at hand is a recorded window: then nothing is enqueued on `stream`, and
+  // on_card follows from claims and lists. Changes with the pass.
   GpuListSink* lists = nullptr;
+  GpuExpertTable* table = nullptr;  // null where no windows are recorded
 };
 
 }  // namespace hearth

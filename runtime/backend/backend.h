@@ -60,9 +60,20 @@ struct Routes {
 
 // What the experts of a layer read: the same rows in fp32 and, in fast arithmetic, quantised.
 struct ExpertInput {
-  const float* x = nullptr;  // (rows, hidden)
+  const float* x = nullptr;  // (rows, hidden); in fast arithmetic null where nobody reads it
   QuantizedRows quantized;   // q == nullptr in reference arithmetic
   uint32_t rows = 0;
+  RowsArrival* arrival = nullptr;  // not null: who reads the rows asks it first
+};
+
+// Recorded routes in place of the router's: what a window costs depends on which experts it asks
+// for, and made-up weights do not ask as trained ones do. The weights stay the router's.
+class RouteSource {
+ public:
+  virtual ~RouteSource() = default;
+  // (rows, ranks) of a layer of the trunk in the pass at hand, distinct within a row; good until
+  // the next call.
+  virtual std::span<const uint32_t> RoutesOf(LayerId layer, uint32_t rows, uint32_t ranks) = 0;
 };
 
 class Backend {
@@ -100,6 +111,9 @@ class Backend {
   // Who records experts' kernels into windows that are graphs; outlives the backend's last window.
   // Before the first window. Without one the card computes no experts in windows.
   virtual void set_gpu_experts(GpuExpertRecorder*) {}
+  // Null: the router. For cards that follow the routes by themselves: they ask for those of all
+  // layers when a window of the trunk begins. Between passes.
+  virtual void set_route_source(RouteSource*) {}
   // Whether residual() is asked for after every half layer: windows then stop there, which takes
   // time. Otherwise it is good after a pass only. Off at first.
   virtual void set_stepwise(bool) {}

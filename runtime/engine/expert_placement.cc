@@ -154,7 +154,9 @@ absl::Status ExpertPlacement::MakeCardSlots(const Deps& deps, const ExpertOption
   const std::vector<ExpertLayout> layouts = LayoutsOf(deps.pack.experts);
   const CudaCardOptions card{.rows_max = RowsMax(limits),
                              .ranks = deps.pack.manifest.geometry.moe.experts_per_token,
-                             .arrivals_max = kUploadsMax};
+                             .expert_count = deps.pack.experts.expert_count(),
+                             .arrivals_max = kUploadsMax,
+                             .takes_late = !store_->keeps_in_place() && options.pcie_share != 0};
   HEARTH_ASSIGN_OR_RETURN(const uint64_t buffer_bytes,
                           CudaCard::BufferBytes(layouts, gpu.limits, card));
   HEARTH_ASSIGN_OR_RETURN(const GpuMemory memory, ReadGpuMemory(gpu.id));

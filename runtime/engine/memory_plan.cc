@@ -54,8 +54,10 @@ CudaBackendOptions CudaOptionsOf(const ExpertFile& experts, Arithmetic arithmeti
   options.limits = limits;
   options.kv_format = kv_format;
   options.recorded_windows = true;
+  options.fp32_rows = false;
   for (uint32_t l = 0; l < experts.layer_count(); ++l) {
     options.rotated_rows |= experts.layout(LayerId(l)).format == ExpertFormat::kXt;
+    options.fp32_rows |= experts.layout(LayerId(l)).format != ExpertFormat::kNvfp4;
   }
   return options;
 }

@@ -122,14 +122,14 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
                           after.value < geometry().layer_count();
   {
     const PassSpan span(trace_, clock_, "experts", layer);
-    HEARTH_RETURN_IF_ERROR(
-        tiers.RunLayer(layer,
-                       {.expert = routes.expert,
-                        .rows = routes.rows,
-                        .ranks = routes.ranks,
-                        .expert_count = geometry().moe.expert_count},
-                       {.x = input.x, .quantized = input.quantized, .rows = input.rows}, kind,
-                       output, look_ahead ? &next : nullptr));
+    HEARTH_RETURN_IF_ERROR(tiers.RunLayer(
+        layer,
+        {.expert = routes.expert,
+         .rows = routes.rows,
+         .ranks = routes.ranks,
+         .expert_count = geometry().moe.expert_count},
+        {.x = input.x, .quantized = input.quantized, .rows = input.rows, .arrival = input.arrival},
+        kind, output, look_ahead ? &next : nullptr));
   }
   if (!served_.empty()) AddRequestCounts(tiers.plan(), {}, request_rows_, served_);
   if (observer_ != nullptr) {
@@ -140,6 +140,10 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
   {
     const PassSpan span(trace_, clock_, "second half", layer);
     HEARTH_RETURN_IF_ERROR(backend_->SecondHalf(layer, output));
+  }
+  {
+    const PassSpan span(trace_, clock_, "settle", layer);
+    tiers.EndLayer();
   }
   if (observer_ != nullptr) observer_->OnResidual(layer, backend_->residual());
   return absl::OkStatus();

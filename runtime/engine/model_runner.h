@@ -66,15 +66,6 @@ class PassObserver {
   virtual void OnResidual(LayerId layer, std::span<const float> residual) = 0;
 };
 
-// Recorded routes in place of the router's: what a window costs depends on which experts it asks
-// for, and made-up weights do not ask as trained ones do.
-class RouteSource {
- public:
-  virtual ~RouteSource() = default;
-  // (rows, ranks), distinct within a row, for the next call of this layer of the trunk.
-  virtual std::span<const uint32_t> RoutesOf(LayerId layer, uint32_t rows, uint32_t ranks) = 0;
-};
-
 // Bytes of weights that passes had to read, whatever the caches did: what a floor is made of.
 struct PassBytes {
   uint64_t dense = 0;
@@ -130,7 +121,11 @@ class ModelRunner {
   // What happens when in passes from now on, on all sides; null: no more, after what has begun has
   // been told. Between windows; outlives that.
   absl::Status set_trace(WindowTrace* trace);
-  void set_route_source(RouteSource* source) { route_source_ = source; }  // null: the router
+  // Null: the router.
+  void set_route_source(RouteSource* source) {
+    route_source_ = source;
+    backend_->set_route_source(source);
+  }
   PassBytes bytes_read() const;
   uint64_t weight_bytes() const { return weights_.bytes(); }  // dense, in memory
   const ExpertPlacement& experts() const { return *experts_; }

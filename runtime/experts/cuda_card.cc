@@ -120,6 +120,7 @@ CudaCard::CudaCard(const Deps& deps, const CudaCardOptions& options)
       options_(options),
       name_(deps.gpu.name),
       layouts_(deps.layouts.begin(), deps.layouts.end()),
+      host_entries_(deps.layouts.size() * options.expert_count),
       item_memory_(EntriesMax(options)),
       entry_memory_(EntriesMax(options)),
       items_(item_memory_, entry_memory_) {
@@ -174,12 +175,42 @@ absl::Status CudaCard::Allocate() {
   return absl::OkStatus();
 }
 
-bool CudaCard::Computes(LayerId layer, const ExpertRows& rows) const {
-  if (rows.quantized.q == nullptr || rows.rows > options_.rows_max) return false;
-  if (deps_.io.lists != nullptr && !is_recorded_) return false;  // nobody waits for lists
+bool CudaCard::ComputesFormat(LayerId layer) const {
   const ExpertFormat format = layouts_[layer.value].format;
   return format == ExpertFormat::kNvfp4 ||
          (format == ExpertFormat::kXt && deps_.io.u_rotated.q != nullptr);
+}
+
+bool CudaCard::Computes(LayerId layer, const ExpertRows& rows) const {
+  if (rows.quantized.q == nullptr || rows.rows > options_.rows_max) return false;
+  if (deps_.io.lists != nullptr && !is_recorded_) return false;  // nothing waits for lists
+  return ComputesFormat(layer);
+}
+
+std::span<const EntryClaim> CudaCard::Claims(LayerId, std::span<const uint32_t>) {
+  return deps_.io.lists == nullptr ? std::span<const EntryClaim>() : deps_.io.lists->claims();
+}
+
+// Only of layers for which RecordExperts() records something.
+void CudaCard::SetSlot(ExpertKey key, SlotRef slot) {
+  if (deps_.io.table == nullptr || !ComputesFormat(key.layer)) return;
+  const uint64_t entry =
+      slot.valid()
+          ? reinterpret_cast<uintptr_t>(deps_.slots.Address(slot))
+          : host_entries_[size_t{key.layer.value} * options_.expert_count + key.expert.value];
+  deps_.io.table->SetEntry(key.layer, key.expert, entry);
+}
+
+void CudaCard::SetHostBytes(ExpertKey key, std::span<const std::byte> bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(deps_.slots.pinned().CardAddress(bytes));
+  if (address == 0) return;
+  host_entries_[size_t{key.layer.value} * options_.expert_count + key.expert.value] =
+      address | kFromAfar;
+  SetSlot(key, SlotRef());
+}
+
+void CudaCard::SetStreamRule(const StreamRule& rule) {
+  if (deps_.io.table != nullptr) deps_.io.table->SetStreamRule(rule);
 }
 
 // An expert of the list at hand, whose entries are the card's from now on.
@@ -258,8 +289,7 @@ absl::Status CudaCard::Launch(LayerId layer, const Part& part) {
 // The bounds of any list of such a window: its kernels read what there is.
 absl::Status CudaCard::RecordExperts(LayerId layer, uint32_t rows, const CardList& list) {
   const std::lock_guard lock(mutex_);
-  const ExpertFormat format = layouts_[layer.value].format;
-  if (format != ExpertFormat::kNvfp4 && format != ExpertFormat::kXt) return absl::OkStatus();
+  if (!ComputesFormat(layer)) return absl::OkStatus();
   HEARTH_CHECK(rows <= options_.rows_max);
   is_recorded_ = true;
   const uint32_t entries = rows * options_.ranks;
@@ -271,18 +301,18 @@ absl::Status CudaCard::RecordExperts(LayerId layer, uint32_t rows, const CardLis
                         .rows_max = std::min(rows, kExpertRowsMax)});
 }
 
-absl::Status CudaCard::PostHits() {
-  ExchangeFollows follows;
+// The card has begun by itself. It waits for a late list exactly if it has not claimed everything.
+absl::Status CudaCard::BeginRecorded() {
   late_left_ = 0;
   for (const PlannedExpert& planned : plan_->experts) {
-    late_left_ += planned.service == Service::kPcie ? 1 : 0;
-    follows.outputs |= planned.service == Service::kCpu || planned.service == Service::kSsd;
+    const RouteEntry& first = plan_->entries[planned.entry_begin];
+    const EntryClaim claim = sink_->claims()[size_t{first.row} * options_.ranks + first.rank];
+    late_follows_ |= options_.takes_late && claim == EntryClaim::kHost;
+    if (planned.service != Service::kPcie) continue;
+    (claim == EntryClaim::kStreamed ? streamed_count_ : late_left_) += 1;
   }
-  follows.late = late_follows_ = late_left_ > 0;
-  const absl::Status status =
-      sink_->PostHits(layer_, {.items = items_.items(), .entries = items_.entries()}, follows);
-  items_.Clear();  // for the late ones
-  return status;
+  claims_streams_ = streamed_count_ != 0;
+  return late_follows_ && late_left_ == 0 ? PostLate() : absl::OkStatus();
 }
 
 absl::Status CudaCard::PostLate() {
@@ -303,7 +333,7 @@ absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const Expert
   if (is_prompt_) prompt_->Begin(layer, rows.rows);
   BeginList();
   for (const CardExpert& expert : experts) Add(expert.index, deps_.slots.Address(expert.slot));
-  if (sink_ != nullptr) return status_ = PostHits();
+  if (sink_ != nullptr) return status_ = BeginRecorded();
   status_ = absl::OkStatus();
   if (experts.empty()) return status_;
   EndPart();
@@ -337,8 +367,8 @@ absl::Status CudaCard::Stream(std::span<const StreamedExpert> experts) {
   streamed_count_ = static_cast<uint32_t>(experts.size());
   status_.Update(PutList(kStreamList));
   if (status_.ok()) {
-    status_ = ring_->Run(experts, deps_.io.stream,
-                         [&](uint32_t group) { return LaunchPart(group); });
+    status_ =
+        ring_->Run(experts, deps_.io.stream, [&](uint32_t group) { return LaunchPart(group); });
   }
   return status_;
 }
@@ -414,8 +444,9 @@ absl::StatusOr<CardTimes> CudaCard::Retire() {
     if (!status_.ok()) return times;
     const GpuListTimes spent = sink->Times(window_, layer_);
     times.layer_ns = spent.hits_ns + spent.late_ns;
-    if (streamed_count_ == 0 || spent.late_ns == 0) return times;
-    times.stream_ns = spent.late_ns;
+    const int64_t stream_ns = claims_streams_ ? spent.hits_ns : spent.late_ns;
+    if (streamed_count_ == 0 || stream_ns == 0) return times;
+    times.stream_ns = stream_ns;
     times.streamed_count = streamed_count_;
     return times;
   }

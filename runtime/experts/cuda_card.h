@@ -1,8 +1,8 @@
 // A card that computes NVFP4 and XT experts out of its slots. Either every call enqueues copies of
 // a list and kernels on the backend's stream, so that what follows there finds the outputs; or, in
-// a window that is a graph, kernels were recorded beforehand and calls post the lists that they
-// wait for. What is streamed is then read over the link by the kernels that compute it: that takes
-// as long as copies and needs no word of the host.
+// a window that is a graph, kernels were recorded beforehand and compute what the card finds in its
+// table, and what is in a later list if it takes one. What is streamed is then read over the link
+// by the kernels that compute it: that takes as long as copies and needs no word of the host.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,9 @@ namespace hearth {
 struct CudaCardOptions {
   uint32_t rows_max = 0;  // of one pass
   uint32_t ranks = 0;
+  uint32_t expert_count = 0;         // of each layer
   uint32_t arrivals_max = 0;         // uploads into slots, of one layer
+  bool takes_late = true;            // in recorded windows, which takes each layer some time
   int64_t wait_ns = 10'000'000'000;  // for the card to pass a layer
 };
 
@@ -61,6 +63,12 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
   bool Computes(LayerId layer, const ExpertRows& rows) const override;
   absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
                      std::span<const CardExpert> experts) override;
+  bool FollowsRoutes() const override { return deps_.io.lists != nullptr && is_recorded_; }
+  std::span<const EntryClaim> Claims(LayerId layer, std::span<const uint32_t> expert) override;
+  bool TakesLate() const override { return options_.takes_late; }
+  void SetSlot(ExpertKey key, SlotRef slot) override;
+  void SetHostBytes(ExpertKey key, std::span<const std::byte> bytes) override;
+  void SetStreamRule(const StreamRule& rule) override;
   bool Streams(std::span<const std::byte> bytes) const override;
   absl::Status Stream(std::span<const StreamedExpert> experts) override;
   void Arrive(const CardExpert& expert) override;
@@ -109,7 +117,8 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
   absl::Status Launch(LayerId layer, const Part& part);
   absl::Status LaunchNvfp4(const ExpertLayout& layout, const Part& part);
   absl::Status LaunchXt(const ExpertLayout& layout, const Part& part);
-  absl::Status PostHits();  // of a recorded window
+  bool ComputesFormat(LayerId layer) const;
+  absl::Status BeginRecorded();
   absl::Status PostLate();
   void Add(uint32_t index, const std::byte* blob);
 
@@ -117,7 +126,8 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
   const CudaCardOptions options_;
   const std::string name_;
   const std::vector<ExpertLayout> layouts_;
-  std::vector<ListPlace> lists_;  // of the hits, of what is streamed, one for each arrival
+  std::vector<uint64_t> host_entries_;  // of the table, by layer and expert: outside of slots
+  std::vector<ListPlace> lists_;        // of the hits, of what is streamed, one for each arrival
   // The list at hand, and where its parts end.
   std::vector<ExpertFfnItem> item_memory_;
   std::vector<ExpertFfnEntry> entry_memory_;
@@ -144,7 +154,8 @@ class CudaCard final : public ExpertCard, public GpuExpertRecorder {
   bool has_begun_ = false;       // something was enqueued
   uint32_t arrival_count_ = 0;
   uint32_t streamed_count_ = 0;
-  uint32_t late_left_ = 0;         // of a recorded window: experts that the late list still lacks
+  bool claims_streams_ = false;    // of a recorded window: what is streamed was the card's choice
+  uint32_t late_left_ = 0;         // and: experts that the late list still lacks
   bool late_follows_ = false;      // and the card waits for that list
   bool xt_sums_are_zero_ = false;  // as XT's kernels leave them
   absl::Status status_;

@@ -17,6 +17,10 @@ absl::Status CudaCard::Begin(LayerId, const WindowPlan&, const ExpertRows&,
                              std::span<const CardExpert>) {
   return WithoutCuda("experts on the GPU");
 }
+std::span<const EntryClaim> CudaCard::Claims(LayerId, std::span<const uint32_t>) { return {}; }
+void CudaCard::SetSlot(ExpertKey, SlotRef) {}
+void CudaCard::SetHostBytes(ExpertKey, std::span<const std::byte>) {}
+void CudaCard::SetStreamRule(const StreamRule&) {}
 bool CudaCard::Streams(std::span<const std::byte>) const { return false; }
 absl::Status CudaCard::Stream(std::span<const StreamedExpert>) {
   return WithoutCuda("experts on the GPU");

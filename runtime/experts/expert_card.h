@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 
 #include "cache/slots/slot_cache.h"
+#include "gpu_kernels/ops/card_claims.h"
 #include "runtime/base/ids.h"
 #include "runtime/experts/expert_pool.h"
 #include "runtime/plan/window_plan.h"
@@ -37,10 +38,13 @@ struct CardTimes {
   uint32_t streamed_count = 0;
 };
 
-// A layer is Begin(), at most one Stream(), any number of Arrive(), Finish(), and later Retire();
-// one at a time, from one thread, but for Arrive(). Allocates nothing in any of them. After an
-// error of any of them the card may be asked to retire the layer, and to begin another: a card that
-// is lost fails each.
+// A layer is Claims(), Begin(), at most one Stream(), any number of Arrive(), Finish(), and later
+// Retire(); one at a time, from one thread, but for Arrive(). Allocates nothing in any of them.
+// After an error of any of them the card may be asked to retire the layer, and to begin another: a
+// card that is lost fails each.
+//
+// In some passes a card follows the routes by itself, ahead of the host: it finds what it computes
+// in a table (gpu_kernels/ops/card_claims.h). What is set in that holds from the next pass on.
 class ExpertCard {
  public:
   virtual ~ExpertCard() = default;  // nothing of it is under way any more
@@ -48,8 +52,25 @@ class ExpertCard {
   // Whether it can compute experts of the layer, in the arithmetic that reads these rows.
   virtual bool Computes(LayerId layer, const ExpertRows& rows) const = 0;
 
-  // Begins with those whose slots are filled. The plan and the rows on the host stay valid until
-  // Finish(). Marks the entries that it will write, see GpuExpertIo::on_card.
+  // Whether it does so in the pass at hand.
+  virtual bool FollowsRoutes() const { return false; }
+  // What it computes of the layer then, whether the host says so or not: for each entry of `expert`
+  // (rows, ranks), valid until the next call; empty: it waits to be told. Until it has
+  // passed the layer, slots and host memory that the pass's table names stay as they are.
+  virtual std::span<const EntryClaim> Claims(LayerId /*layer*/,
+                                             std::span<const uint32_t> /*expert*/) {
+    return {};
+  }
+  // Whether it can be told of experts that it has not claimed, in a pass in which it claims.
+  virtual bool TakesLate() const { return true; }
+  virtual void SetSlot(ExpertKey /*key*/, SlotRef /*slot*/) {}  // not valid: in none
+  // Bytes that stay where they are as long as the card lives.
+  virtual void SetHostBytes(ExpertKey /*key*/, std::span<const std::byte> /*bytes*/) {}
+  virtual void SetStreamRule(const StreamRule& /*rule*/) {}
+
+  // Begins with those whose slots are filled; where it claims, with what it has claimed. The plan
+  // and the rows on the host stay valid until Finish(). Marks the entries that it will write, see
+  // GpuExpertIo::on_card.
   virtual absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
                              std::span<const CardExpert> experts) = 0;
   // Whether it can bring in these bytes of host memory by itself.

@@ -27,11 +27,14 @@
 
 namespace hearth {
 
+class RowsArrival;  // gpu_kernels/ops/gpu_expert_io.h
+
 // The activations of a pass, as the backend publishes them.
 struct ExpertRows {
   const float* x = nullptr;  // (rows, hidden)
   QuantizedRows quantized;   // q == nullptr asks for reference arithmetic: fp32 throughout
   uint32_t rows = 0;
+  RowsArrival* arrival = nullptr;  // not null: to be asked before anything reads the rows
 };
 
 // The weights of one expert of a plan.

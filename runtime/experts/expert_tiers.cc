@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "gpu_kernels/ops/gpu_expert_io.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "runtime/experts/bounded_wait.h"
@@ -48,10 +49,23 @@ ExpertTiers::ExpertTiers(const Deps& deps, const ExpertTiersOptions& options)
       Promotions::Deps{
           .slots = *deps.slots, .device = *deps.device, .store = deps.store, .clock = deps.clock},
       options.promotions_max, options.upload_wait_ns);
+  if (deps_.card == nullptr) return;
+  table_ = std::make_unique<CardTable>(
+      CardTable::Deps{.store = deps_.store, .slots = *deps_.slots, .card = *deps_.card},
+      CardTable::Options{.pcie_share = options.pcie_share,
+                         .pcie_window_bytes_max = options.pcie_window_bytes_max,
+                         .link_expert_ns = options.costs.pcie_expert_ns});
+}
+
+EntryClaim ExpertTiers::ClaimOf(size_t i) const {
+  if (claims_.empty()) return EntryClaim::kHost;
+  const RouteEntry& first = plan_.entries[plan_.experts[i].entry_begin];
+  return claims_[size_t{first.row} * options_.ranks + first.rank];
 }
 
 // The device and the card use what is gone afterwards unless they have answered.
 ExpertTiers::~ExpertTiers() {
+  EndLayer();
   (void)RetireCard();
   HEARTH_CHECK(AwaitFor(deps_.clock, options_.upload_wait_ns,
                         [&] { return uploads_left_.load(std::memory_order_acquire) == 0; }));
@@ -125,8 +139,10 @@ void ExpertTiers::FindExperts(LayerId layer) {
     item.status = absl::OkStatus();
     item.asked_ns = item.arrived_ns = 0;
     heat_.push_back(deps_.slots == nullptr ? 0 : deps_.slots->Heat(key));
-    if (UsesSlots()) item.slot = deps_.slots->Acquire(key);
-    if (item.slot.valid()) {
+    // What the card has claimed stays in place without a lease.
+    const bool is_claimed = ClaimOf(i) != EntryClaim::kHost;
+    if (UsesSlots() && claims_.empty()) item.slot = deps_.slots->Acquire(key);
+    if (is_claimed || item.slot.valid()) {
       residency_.push_back(Residency::kVram);
       continue;
     }
@@ -153,8 +169,9 @@ void ExpertTiers::ProposeSwaps(TrafficKind kind) {
 // the card first, and as many as that pays for.
 void ExpertTiers::Choose(LayerId layer, TrafficKind kind) {
   const bool is_prompt = kind == TrafficKind::kPrompt;
+  const bool takes_more = claims_.empty() || deps_.card->TakesLate();
   const bool streams =
-      way_ == Way::kCard &&
+      way_ == Way::kCard && takes_more &&
       std::ranges::any_of(std::span(items_).first(plan_.experts.size()), [&](const Item& item) {
         return !item.ram.bytes().empty() && deps_.card->Streams(item.ram.bytes());
       });
@@ -162,7 +179,7 @@ void ExpertTiers::Choose(LayerId layer, TrafficKind kind) {
                        .pcie_bytes_left = pcie_bytes_left_,
                        .blob_bytes = deps_.store.layout(layer).stride_bytes(),
                        .uploads_max = 0};
-  if (UsesSlots()) {
+  if (UsesSlots() && takes_more) {
     limits.uploads_max = options_.promotions_max;
     limits.probes_left = pcie_bytes_left_ == options_.pcie_window_bytes_max ? 1 : 0;
     // Uploading to what the CPU has to compute anyway only pays when somebody asks for it.
@@ -190,6 +207,11 @@ void ExpertTiers::Choose(LayerId layer, TrafficKind kind) {
     slots_left -= takes_slot ? 1 : 0;
     if (takes_slot || !is_prompt) pcie_bytes_left_ -= std::min(pcie_bytes_left_, limits.blob_bytes);
   }
+  for (size_t i = 0; i < plan_.experts.size(); ++i) {
+    if (ClaimOf(i) != EntryClaim::kStreamed) continue;
+    plan_.experts[i].service = Service::kPcie;
+    pcie_bytes_left_ -= std::min(pcie_bytes_left_, limits.blob_bytes);
+  }
 }
 
 // What will stay gets a slot, and what a card does not stream; false: there is none.
@@ -205,7 +227,7 @@ void ExpertTiers::StartArrivals(LayerId layer) {
   const int64_t now_ns = deps_.clock.NowNs();
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
     const bool is_streamed =
-        plan_.experts[i].service == Service::kPcie && !items_[i].upload.valid();
+        plan_.experts[i].service == Service::kPcie && !items_[i].upload.valid();  // by the card
     if (ArrivesLate(plan_.experts[i].service) && !is_streamed) items_[i].asked_ns = now_ns;
   }
   if (!fetched_.empty()) deps_.store.Fetch(layer, fetched_, *this);
@@ -292,6 +314,7 @@ void ExpertTiers::PlaceWeights(LayerId layer) {
   fetched_index_.clear();
   card_experts_.clear();
   streamed_.clear();
+  has_pool_work_ = false;
   uint32_t uploads = 0;
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
     const ExpertKey key{layer, plan_.experts[i].expert};
@@ -301,7 +324,9 @@ void ExpertTiers::PlaceWeights(LayerId layer) {
       case Service::kVram:
         if (way_ == Way::kCard) {
           weights_[i].elsewhere = true;
-          card_experts_.push_back({.index = index, .slot = items_[i].slot.ref()});
+          if (claims_.empty()) {
+            card_experts_.push_back({.index = index, .slot = items_[i].slot.ref()});
+          }
         } else {
           weights_[i].blob = deps_.device->HostView(items_[i].slot.ref()).data();
         }
@@ -317,47 +342,57 @@ void ExpertTiers::PlaceWeights(LayerId layer) {
         weights_[i].elsewhere = way_ == Way::kCard;
         if (items_[i].upload.valid()) {
           ++uploads;
-        } else {
+        } else if (ClaimOf(i) == EntryClaim::kHost) {
           streamed_.push_back({.index = index, .bytes = items_[i].ram.bytes()});
         }
         break;
     }
+    has_pool_work_ |= !weights_[i].elsewhere;
   }
   if (way_ == Way::kCard) uploads_left_.store(uploads, std::memory_order_relaxed);
 }
 
+absl::Status ExpertTiers::BeginCard(LayerId layer, const ExpertRows& input) {
+  card_layer_ = layer;
+  absl::Status status = deps_.card->Begin(layer, plan_, input, card_experts_);
+  if (status.ok() && !streamed_.empty()) status = deps_.card->Stream(streamed_);
+  return status;
+}
+
 // The card has its part before the pool begins, and goes on beside it.
 absl::Status ExpertTiers::RunPlan(LayerId layer, const ExpertRows& input, std::span<float> output,
-                                  const NextLayer* next, LayerTimes* times) {
+                                  const NextLayer* next) {
   const std::span<ExpertWeights> weights = std::span(weights_).first(plan_.experts.size());
+  times_ = {};
+  pool_ns_ = 0;
   if (way_ == Way::kDecode) {
     HEARTH_RETURN_IF_ERROR(deps_.pool.Decode(
         layer, plan_, [&](size_t i) { return AwaitDecodable(layer, i); },
         [&](size_t i) { OnExpertDone(static_cast<uint32_t>(i)); }, weights));
     deps_.pool.Begin(layer, plan_, input, weights, output, nullptr);
     if (next != nullptr) LookAhead(*next);
-    *times = deps_.pool.Finish();
+    times_ = deps_.pool.Finish();
     return absl::OkStatus();
   }
   PlaceWeights(layer);
-  if (way_ == Way::kCard) {
-    card_layer_ = layer;
-    absl::Status status = deps_.card->Begin(layer, plan_, input, card_experts_);
-    if (status.ok() && !streamed_.empty()) status = deps_.card->Stream(streamed_);
-    if (!status.ok()) {
-      uploads_left_.store(0, std::memory_order_relaxed);  // none has begun
-      status.Update(deps_.card->Finish());
-      return status;
-    }
+  absl::Status status = way_ == Way::kCard ? BeginCard(layer, input) : absl::OkStatus();
+  if (status.ok() && has_pool_work_ && input.arrival != nullptr) {
+    status = input.arrival->AwaitRows();
   }
-  deps_.pool.Begin(layer, plan_, input, weights, output, this);
+  if (!status.ok()) {
+    uploads_left_.store(0, std::memory_order_relaxed);  // none has begun
+    if (way_ == Way::kCard) status.Update(deps_.card->Finish());
+    return status;
+  }
+  const int64_t begin_ns = deps_.clock.NowNs();
+  if (has_pool_work_) deps_.pool.Begin(layer, plan_, input, weights, output, this);
   StartArrivals(layer);
   if (next != nullptr) LookAhead(*next);
-  {
+  if (has_pool_work_) {
     const PassSpan span(trace_, deps_.clock, "CPU's experts", layer);
-    *times = deps_.pool.Finish();
+    times_ = deps_.pool.Finish();
+    pool_ns_ = deps_.clock.NowNs() - begin_ns;
   }
-  absl::Status status;
   if (way_ == Way::kCard) {
     const PassSpan span(trace_, deps_.clock, "wait for uploads", layer);
     status = AwaitUploads(layer);
@@ -371,25 +406,43 @@ absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, cons
                                    TrafficKind kind, std::span<float> output,
                                    const NextLayer* next) {
   HEARTH_RETURN_IF_ERROR(lost_);
+  EndLayer();
   late_error_.Update(RetireCard());
   if (!late_error_.ok()) return std::exchange(late_error_, absl::OkStatus());
-  {
-    const PassSpan span(trace_, deps_.clock, "plan", layer);
-    GroupRoutes(routes, plan_);
-    way_ = WayOf(layer, input);
-    Observe(layer, kind);
-    FindExperts(layer);
-    ProposeSwaps(kind);
-    Choose(layer, kind);
+  const int64_t begin_ns = trace_ == nullptr ? 0 : deps_.clock.NowNs();
+  GroupRoutes(routes, plan_);
+  way_ = WayOf(layer, input);
+  claims_ = {};
+  if (way_ == Way::kCard) claims_ = deps_.card->Claims(layer, routes.expert);
+  if (table_ != nullptr) table_->BeginLayer(layer);
+  layer_ = layer;
+  kind_ = kind;
+  // What the card takes by itself does not depend on what this changes: it can wait.
+  const bool bookkeeping_first = claims_.empty();
+  if (bookkeeping_first) Observe(layer, kind);
+  FindExperts(layer);
+  if (bookkeeping_first) ProposeSwaps(kind);
+  Choose(layer, kind);
+  if (trace_ != nullptr) {
+    trace_->Add(
+        {.name = "plan", .begin_ns = begin_ns, .end_ns = deps_.clock.NowNs(), .layer = layer});
   }
-  LayerTimes times;
-  const absl::Status status = RunPlan(layer, input, output, next, &times);
+  const absl::Status status = RunPlan(layer, input, output, next);
   if (!lost_.ok()) return status;  // the device may still use all of it
-  card_counts_ = status.ok();
-  const PassSpan span(trace_, deps_.clock, "settle", layer);
-  if (status.ok()) Record(layer, kind, times);
-  KeepOrDrop(status.ok());
+  card_counts_ = has_succeeded_ = status.ok();
+  is_ending_ = true;
+  if (bookkeeping_first || !status.ok()) EndLayer();
   return status;
+}
+
+void ExpertTiers::EndLayer() {
+  if (!std::exchange(is_ending_, false)) return;
+  if (!claims_.empty()) {
+    Observe(layer_, kind_);
+    ProposeSwaps(kind_);
+  }
+  if (has_succeeded_) Record();
+  KeepOrDrop(has_succeeded_);
 }
 
 // Slots that the card has read may change hands now. Its time is known only now as well.
@@ -405,7 +458,11 @@ absl::Status ExpertTiers::RetireCard() {
   if (!card_counts_) return absl::OkStatus();
   ledger_.AddTime(layer, Service::kVram, times->layer_ns);
   ledger_.AddTime(layer, Service::kPcie, times->stream_ns);
-  UpdateCosts({.pcie_experts = times->streamed_count, .pcie_ns = times->stream_ns}, costs_);
+  if (!claims_.empty() && table_->streams()) {
+    table_->Measured({.link_experts = times->streamed_count, .link_ns = times->stream_ns});
+  } else {
+    UpdateCosts({.pcie_experts = times->streamed_count, .pcie_ns = times->stream_ns}, costs_);
+  }
   return absl::OkStatus();
 }
 
@@ -452,16 +509,19 @@ void ExpertTiers::KeepOrDrop(bool keep) {
       if (!wanted) continue;
       std::optional<ExpertLease> lease = deps_.store.TryAcquire(item.swap.in);
       if (lease) Promote(item.swap, *std::move(lease));
-    } else if (wanted && bytes != 0) {
-      Promote(item.swap, std::move(ram));
+    } else if (wanted) {
+      // The pool may be done with it.
+      std::optional<ExpertLease> lease =
+          bytes != 0 ? std::move(ram) : deps_.store.TryAcquire(item.swap.in);
+      if (lease) Promote(item.swap, *std::move(lease));
     }
   }
   if (promotions_ != nullptr) promotions_->Settle();
 }
 
-void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& times) {
-  LedgerCounts counts{.wait_ns = times.wait_ns};
-  const uint64_t blob_bytes = deps_.store.layout(layer).blob_bytes();
+void ExpertTiers::Record() {
+  LedgerCounts counts{.wait_ns = times_.wait_ns};
+  const uint64_t blob_bytes = deps_.store.layout(layer_).blob_bytes();
   std::array<int64_t, kServiceCount> asked_ns{}, arrived_ns{};
   LayerMeasurement measured;
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
@@ -477,18 +537,21 @@ void ExpertTiers::Record(LayerId layer, TrafficKind kind, const LayerTimes& time
     arrived_ns[s] = std::max(arrived_ns[s], items_[i].arrived_ns);
   }
   for (uint32_t s = 0; s < kServiceCount; ++s) {
-    counts.services[s].ns = times.service_ns[s] + (arrived_ns[s] - asked_ns[s]);
+    counts.services[s].ns = times_.service_ns[s] + (arrived_ns[s] - asked_ns[s]);
   }
-  ledger_.Add(layer, plan_, counts);
-  if (trace_ != nullptr) TraceArrivals(layer);
+  ledger_.Add(layer_, plan_, counts);
+  if (trace_ != nullptr) TraceArrivals(layer_);
   const auto pcie = static_cast<uint32_t>(Service::kPcie);
   measured.cpu_experts = static_cast<uint32_t>(counts.of(Service::kCpu).distinct);
-  measured.cpu_ns = times.service_ns[static_cast<uint32_t>(Service::kCpu)] / deps_.pool.workers();
+  measured.cpu_ns = times_.service_ns[static_cast<uint32_t>(Service::kCpu)] / deps_.pool.workers();
   measured.pcie_experts =
       static_cast<uint32_t>(counts.of(Service::kPcie).distinct - streamed_.size());
   measured.pcie_ns = arrived_ns[pcie] - asked_ns[pcie];
   UpdateCosts(measured, costs_);
-  if (observer_ != nullptr) observer_->OnLayerServed(layer, plan_, kind);
+  if (!claims_.empty() && counts.of(Service::kSsd).distinct == 0) {
+    table_->Measured({.cpu_experts = measured.cpu_experts, .cpu_ns = pool_ns_});
+  }
+  if (observer_ != nullptr) observer_->OnLayerServed(layer_, plan_, kind_);
 }
 
 void ExpertTiers::TraceArrivals(LayerId layer) const {
@@ -530,7 +593,9 @@ uint32_t ExpertTiers::StartFills() {
 }
 
 void ExpertTiers::EndWindow(uint32_t token_count) {
+  EndLayer();
   late_error_.Update(RetireCard());
+  if (table_ != nullptr) table_->EndWindow();
   if (deps_.slots != nullptr) {
     promotions_->Settle();
     deps_.slots->EndWindow(token_count);

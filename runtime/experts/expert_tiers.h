@@ -19,6 +19,7 @@
 #include "cache/store/expert_store.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/window_trace.h"
+#include "runtime/experts/card_table.h"
 #include "runtime/experts/expert_card.h"
 #include "runtime/experts/expert_pool.h"
 #include "runtime/experts/look_ahead_gate.h"
@@ -47,7 +48,7 @@ struct NextLayer {
 struct ExpertTiersOptions {
   uint32_t rows_max = 0;  // of one pass
   uint32_t ranks = 0;
-  double pcie_share = -1;  // of a layer's RAM misses, 0 to 1; negative: what costs least
+  double pcie_share = -1;  // of a layer's misses, 0 to 1; negative: what costs least
   uint64_t pcie_window_bytes_max = UINT64_MAX;  // uploads of one window
   uint32_t promotions_max = 8;                  // on their way in the background
   ServiceCosts costs = {};  // what is known beforehand; measured on the way from then on
@@ -80,12 +81,16 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   // `next`, unless null, is what the drive may read ahead when it has nothing else to do.
   absl::Status RunLayer(LayerId layer, const RouteInput& routes, const ExpertRows& input,
                         TrafficKind kind, std::span<float> output, const NextLayer* next);
+  // What is left to do of the layer that has run, which nobody waits for: best after the backend
+  // has been given its outputs. plan() is complete after RunLayer, the ledger after this.
+  void EndLayer();
   // The pass is over and `token_count` of its rows were kept.
   void EndWindow(uint32_t token_count);
 
   const WindowPlan& plan() const { return plan_; }  // of the last layer
   const Ledger& ledger() const { return ledger_; }
   const ServiceCosts& costs() const { return costs_; }
+  const CardTable* card_table() const { return table_.get(); }  // null without a card
   // What happens when, from the next layer on; null: nobody asks, after what is still under way has
   // been told. Outlives that.
   void set_trace(WindowTrace* trace);
@@ -108,6 +113,8 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   bool HostReadsSlots() const;
   Way WayOf(LayerId layer, const ExpertRows& input) const;
   bool UsesSlots() const { return deps_.slots != nullptr && (way_ != Way::kPool || host_reads_); }
+  // Where the card follows the routes: what it takes of plan_.experts[i].
+  EntryClaim ClaimOf(size_t i) const;
   void Observe(LayerId layer, TrafficKind kind);
   void FindExperts(LayerId layer);
   void ProposeSwaps(TrafficKind kind);
@@ -117,15 +124,16 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   absl::StatusOr<const std::byte*> AwaitDecodable(LayerId layer, size_t i);
   void PlaceWeights(LayerId layer);
   absl::Status AwaitUploads(LayerId layer);
+  absl::Status BeginCard(LayerId layer, const ExpertRows& input);
   absl::Status RunPlan(LayerId layer, const ExpertRows& input, std::span<float> output,
-                       const NextLayer* next, LayerTimes* times);
+                       const NextLayer* next);
   absl::Status RetireCard();
   absl::Status FirstError() const;
   void LookAhead(const NextLayer& next);
   void Promote(const Swap& swap, ExpertLease source);
   void KeepOrDrop(bool keep);
   uint32_t StartFills();
-  void Record(LayerId layer, TrafficKind kind, const LayerTimes& times);
+  void Record();
   void TraceArrivals(LayerId layer) const;
 
   void OnArrival(uint32_t index, absl::StatusOr<ExpertLease> lease) override;
@@ -135,6 +143,7 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   Deps deps_;
   ExpertTiersOptions options_;
   std::unique_ptr<Promotions> promotions_;  // null without slots
+  std::unique_ptr<CardTable> table_;        // null without a card
   TrafficObserver* observer_ = nullptr;
   WindowTrace* trace_ = nullptr;
   Ledger ledger_;
@@ -158,6 +167,15 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   std::vector<uint32_t> fetched_index_;  // ...and where each is in the plan
   std::vector<ExpertId> ahead_;
   Way way_ = Way::kPool;
+  std::span<const EntryClaim> claims_;  // by route entry; empty: the card waits to be told
+  bool has_pool_work_ = false;
+  // Between RunLayer() and EndLayer().
+  bool is_ending_ = false;
+  LayerId layer_;
+  TrafficKind kind_ = TrafficKind::kWindow;
+  bool has_succeeded_ = false;
+  LayerTimes times_;
+  int64_t pool_ns_ = 0;                    // from when its rows were there; 0: it had nothing to do
   std::atomic<uint32_t> uploads_left_{0};  // that the layer waits for itself, not the pool
 
   // What the card may still be reading: of the layer that it was last given, until that is retired.

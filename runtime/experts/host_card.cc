@@ -11,7 +11,13 @@
 namespace hearth {
 
 HostCard::HostCard(const Deps& deps, const HostCardOptions& options)
-    : deps_(deps), options_(options), hidden_(deps.layouts[0].hidden) {
+    : deps_(deps),
+      options_(options),
+      hidden_(deps.layouts[0].hidden),
+      table_(deps.layouts.size() * deps.expert_count),
+      next_table_(table_.size()),
+      host_entries_(table_.size()),
+      finder_(deps.expert_count, options.rows_max * options.ranks) {
   const size_t rows = options.rows_max;
   const size_t blocks = ActivationBlocks(hidden_);
   output_.resize(rows * options.ranks * hidden_);
@@ -76,6 +82,49 @@ void HostCard::MarkEntries(const PlannedExpert& planned) {
   }
 }
 
+void HostCard::BeginWindow() {
+  follows_ = true;
+  table_ = next_table_;
+  finder_.BeginWindow(rule_);
+}
+
+std::span<const EntryClaim> HostCard::Claims(LayerId layer, std::span<const uint32_t> expert) {
+  claims_ = {};
+  if (!follows_) return claims_;
+  const size_t first = IndexOf({layer, ExpertId(0)});
+  claims_ = finder_.Find(std::span(table_).subspan(first, deps_.expert_count), expert);
+  return claims_;
+}
+
+void HostCard::SetSlot(ExpertKey key, SlotRef slot) {
+  next_table_[IndexOf(key)] = slot.valid()
+                                  ? reinterpret_cast<uintptr_t>(deps_.device.HostView(slot).data())
+                                  : host_entries_[IndexOf(key)];
+}
+
+void HostCard::SetHostBytes(ExpertKey key, std::span<const std::byte> bytes) {
+  host_entries_[IndexOf(key)] = reinterpret_cast<uintptr_t>(bytes.data()) | kFromAfar;
+  SetSlot(key, SlotRef());
+}
+
+// By its own table, whatever the plan says.
+void HostCard::TakeClaimed() {
+  for (uint32_t i = 0; i < plan_.experts.size(); ++i) {
+    const PlannedExpert& planned = plan_.experts[i];
+    const RouteEntry& first = plan_.entries[planned.entry_begin];
+    const EntryClaim claim = claims_[size_t{first.row} * options_.ranks + first.rank];
+    if (claim == EntryClaim::kHost) {
+      weights_[i] = {.elsewhere = planned.service != Service::kPcie};
+      continue;
+    }
+    const uint64_t entry = table_[IndexOf({layer_, planned.expert})] & ~kFromAfar;
+    weights_[i] = {.blob = reinterpret_cast<const std::byte*>(entry)};
+    arrived_[i] = 1;
+    MarkEntries(planned);
+    if (claim == EntryClaim::kStreamed) ++streamed_count_;
+  }
+}
+
 absl::Status HostCard::Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
                              std::span<const CardExpert> experts) {
   {
@@ -92,6 +141,7 @@ absl::Status HostCard::Begin(LayerId layer, const WindowPlan& plan, const Expert
   for (size_t i = 0; i < count; ++i) {
     weights_[i] = {.elsewhere = plan.experts[i].service != Service::kPcie};
   }
+  if (!claims_.empty()) TakeClaimed();
   for (const CardExpert& expert : experts) {
     weights_[expert.index] = {.blob = deps_.device.HostView(expert.slot).data()};
     MarkEntries(plan_.experts[expert.index]);
@@ -110,7 +160,7 @@ void HostCard::Deliver(uint32_t index, const std::byte* blob) {
 }
 
 absl::Status HostCard::Stream(std::span<const StreamedExpert> experts) {
-  streamed_count_ = static_cast<uint32_t>(experts.size());
+  streamed_count_ += static_cast<uint32_t>(experts.size());
   for (const StreamedExpert& expert : experts) Deliver(expert.index, expert.bytes.data());
   return absl::OkStatus();
 }

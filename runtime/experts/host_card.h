@@ -25,6 +25,7 @@ struct HostCardOptions {
   uint32_t rows_max = 0;  // of one pass
   uint32_t ranks = 0;
   bool streams = false;                       // experts of host memory, in place of uploads
+  bool takes_late = true;                     // in windows in which it follows the routes
   int64_t wait_ns = 10'000'000'000;           // for a layer to be passed
   std::function<void(LayerId)> before_layer;  // on the card's thread: tests delay layers with it
 };
@@ -46,11 +47,24 @@ class HostCard final : public ExpertCard {
   bool Computes(LayerId layer, const ExpertRows& rows) const override;
   absl::Status Begin(LayerId layer, const WindowPlan& plan, const ExpertRows& rows,
                      std::span<const CardExpert> experts) override;
+  bool FollowsRoutes() const override { return follows_; }
+  std::span<const EntryClaim> Claims(LayerId layer, std::span<const uint32_t> expert) override;
+  bool TakesLate() const override { return options_.takes_late; }
+  void SetSlot(ExpertKey key, SlotRef slot) override;
+  void SetHostBytes(ExpertKey key, std::span<const std::byte> bytes) override;
+  void SetStreamRule(const StreamRule& rule) override { rule_ = rule; }
   bool Streams(std::span<const std::byte>) const override { return options_.streams; }
   absl::Status Stream(std::span<const StreamedExpert> experts) override;
   void Arrive(const CardExpert& expert) override;
   absl::Status Finish() override;
   absl::StatusOr<CardTimes> Retire() override;
+
+  // The next pass is a window in which it follows the routes, by the table as it is now; or the
+  // next is not.
+  void BeginWindow();
+  void EndWindow() { follows_ = false; }
+  // What the table of the window says of an expert.
+  uint64_t entry(ExpertKey key) const { return table_[IndexOf(key)]; }
 
   // Of the last layer that was begun, good once AwaitIdle() has returned: (rows, ranks, hidden),
   // of which on_card() (rows, ranks) marks those that were written with 1.
@@ -64,6 +78,10 @@ class HostCard final : public ExpertCard {
   ExpertRows CopyRows(const ExpertRows& rows);
   void MarkEntries(const PlannedExpert& planned);
   void Deliver(uint32_t index, const std::byte* blob);
+  size_t IndexOf(ExpertKey key) const {
+    return size_t{key.layer.value} * deps_.expert_count + key.expert.value;
+  }
+  void TakeClaimed();
   void CardMain();
 
   const Deps deps_;
@@ -73,6 +91,13 @@ class HostCard final : public ExpertCard {
   std::unique_ptr<ExpertPool> pool_;
   std::vector<float> output_;
   std::vector<uint8_t> on_card_;
+
+  // By layer and expert: of the window, of the next, and of that outside of slots.
+  std::vector<uint64_t> table_, next_table_, host_entries_;
+  StreamRule rule_;  // of the next window
+  ClaimFinder finder_;
+  bool follows_ = false;
+  std::span<const EntryClaim> claims_;  // of the layer at hand
 
   // Of the layer at hand; the thread reads them from Begin() to the end of its work.
   LayerId layer_;

@@ -89,6 +89,41 @@ void UpdateCosts(const LayerMeasurement& measured, ServiceCosts& costs) {
   }
 }
 
+void UpdateSplit(const SplitMeasurement& measured, SplitCosts& costs) {
+  const auto update = [](uint32_t experts, int64_t measured_ns, double& expert_ns,
+                         double& layer_ns) {
+    if (experts == 0 || measured_ns <= 0) return;
+    const auto ns = static_cast<double>(measured_ns);
+    if (expert_ns <= 0) {
+      expert_ns = ns / experts;
+    } else {
+      FollowMeasurement(experts, 1, ns, expert_ns, layer_ns);
+    }
+  };
+  update(measured.cpu_experts, measured.cpu_ns, costs.cpu_expert_ns, costs.cpu_layer_ns);
+  update(measured.link_experts, measured.link_ns, costs.link_expert_ns, costs.link_layer_ns);
+}
+
+void SplitMisses(double share, const SplitCosts& costs, std::span<uint8_t> streamed) {
+  const auto slower_ns = [&costs](size_t cpu, size_t link) {
+    const double cpu_ns =
+        cpu == 0 ? 0 : costs.cpu_layer_ns + static_cast<double>(cpu) * costs.cpu_expert_ns;
+    const double link_ns =
+        link == 0 ? 0 : costs.link_layer_ns + static_cast<double>(link) * costs.link_expert_ns;
+    return std::max(cpu_ns, link_ns);
+  };
+  const bool costs_known = costs.cpu_expert_ns > 0 && costs.link_expert_ns > 0;
+  size_t n = 0;
+  for (size_t misses = 0; misses < streamed.size(); ++misses) {
+    if (share >= 0) {
+      n = static_cast<size_t>(std::min(share, 1.0) * static_cast<double>(misses) + kShareRounding);
+    } else if (costs_known) {
+      while (n < misses && slower_ns(misses - n - 1, n + 1) < slower_ns(misses - n, n)) ++n;
+    }
+    streamed[misses] = static_cast<uint8_t>(std::min<size_t>(n, UINT8_MAX));
+  }
+}
+
 uint32_t ChooseServices(std::span<const Residency> residency, const MissHints& hints,
                         const ServiceLimits& limits, const ServiceCosts& costs, WindowPlan& plan) {
   HEARTH_CHECK(residency.size() == plan.experts.size());

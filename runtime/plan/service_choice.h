@@ -38,6 +38,25 @@ struct LayerMeasurement {
 // they are. dram_expert_ns is not measured this way and stays.
 void UpdateCosts(const LayerMeasurement& measured, ServiceCosts& costs);
 
+// Costs of a layer's misses where both sides know beforehand how many of how many misses are
+// streamed: running averages as above, of whole layers; 0: not known yet.
+struct SplitCosts {
+  double cpu_expert_ns = 0;
+  double cpu_layer_ns = 0;
+  double link_expert_ns = 0;
+  double link_layer_ns = 0;
+};
+struct SplitMeasurement {
+  uint32_t cpu_experts = 0;
+  int64_t cpu_ns = 0;  // from the rows to the outputs
+  uint32_t link_experts = 0;
+  int64_t link_ns = 0;  // until the card had computed them
+};
+void UpdateSplit(const SplitMeasurement& measured, SplitCosts& costs);
+// How many of 0, 1, ... misses are streamed: `share` of them, or with a negative share those for
+// which the slower side takes least, none while costs are not known. Never fewer of more misses.
+void SplitMisses(double share, const SplitCosts& costs, std::span<uint8_t> streamed);
+
 struct ServiceLimits {
   double pcie_share = -1;        // of the RAM misses, 0 to 1; negative: whatever is best
   uint64_t pcie_bytes_left = 0;  // of this window

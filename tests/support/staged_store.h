@@ -30,6 +30,7 @@ struct StagedStoreOptions {
   bool late = true;           // Fetch() returns first; experts arrive on a thread, in any order
   uint32_t delay_us_max = 0;  // before each of those
   bool takes_exchange = false;
+  bool keeps_in_place = false;              // bytes are there without a lease; with no misses
   std::string path = "staged/experts.bin";  // in errors
 };
 
@@ -123,6 +124,7 @@ class StagedStore final : public ExpertStore {
     for (const ExpertId expert : experts) ahead_.push_back({layer, expert});
   }
   void EndWindow(uint32_t) override { ++window_; }
+  bool keeps_in_place() const override { return options_.keeps_in_place; }
   bool takes_exchange() const override { return options_.takes_exchange; }
   void Exchange(ExpertKey in, ExpertKey out, std::span<const std::byte> out_bytes) override {
     const bool right =
@@ -157,7 +159,8 @@ class StagedStore final : public ExpertStore {
     const std::lock_guard lock(mutex_);
     Blob& blob = blobs_[ticket];
     HEARTH_CHECK(blob.lease_count > 0);
-    if (--blob.lease_count == 0) std::ranges::fill(blob.bytes, std::byte{0xFF});
+    const bool drops = --blob.lease_count == 0 && !options_.keeps_in_place;
+    if (drops) std::ranges::fill(blob.bytes, std::byte{0xFF});
     --lease_count_;
   }
   absl::StatusOr<ExpertLease> Read(ExpertKey key) {

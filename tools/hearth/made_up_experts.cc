@@ -25,6 +25,7 @@ class MadeUpStore final : public ExpertStore {
   absl::StatusOr<ExpertLease> Acquire(ExpertKey key) override {
     return MakeLease(0, experts_.Blob(key));
   }
+  bool keeps_in_place() const override { return true; }
   std::vector<StoreMemory> memory() const override {
     return {{.bytes = experts_.memory(), .writable = true}};
   }

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "gpu_kernels/ops/exchange/card_claims.h"
+#include "gpu_kernels/ops/card_claims.h"
 #include "gpu_kernels/ops/expert_ffn.h"
 
 namespace hearth {

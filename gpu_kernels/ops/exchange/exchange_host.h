@@ -27,7 +27,7 @@
 
 #include "cpu_kernels/ops/activation.h"
 #include "cpu_kernels/ops/xt.h"
-#include "gpu_kernels/ops/exchange/card_claims.h"
+#include "gpu_kernels/ops/card_claims.h"
 #include "gpu_kernels/ops/exchange/exchange_layout.h"
 #include "gpu_kernels/ops/exchange/exchange_words.h"
 #include "gpu_kernels/ops/expert_ffn.h"

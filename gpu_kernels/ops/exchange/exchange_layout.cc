@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "cpu_kernels/ops/activation.h"
-#include "gpu_kernels/ops/exchange/card_claims.h"
+#include "gpu_kernels/ops/card_claims.h"
 #include "runtime/base/status.h"
 
 namespace hearth {

@@ -75,9 +75,10 @@ absl::StatusOr<BackendPlan> PlanBackend(const ModelGeometry& g, const CudaBacken
   ReservePassImage(pinned, image, g, plan.shape);
   ReserveHostPassBuffers(pinned, host, g, plan.shape);
   plan.pinned_bytes = pinned.bytes();
+  plan.forms = {.quantized = true, .fp32 = options.fp32_rows};
   if (!options.recorded_windows) return plan;
   HEARTH_ASSIGN_OR_RETURN(const ExchangeLayout exchange,
-                          RecordedWindows::Layout(g, options.limits.window_rows_max));
+                          RecordedWindows::Layout(g, plan.forms, options.limits.window_rows_max));
   plan.pinned_bytes += exchange.bytes;
   return plan;
 }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 
 #include "gpu_kernels/ops/attention/qsa.h"
+#include "gpu_kernels/ops/exchange/exchange_layout.h"
 #include "pack/format/geometry.h"
 #include "runtime/backend/cuda/cuda_backend.h"
 #include "runtime/backend/cuda/pass_buffers.h"
@@ -23,6 +24,7 @@ struct BackendPlan {
   uint32_t context_tokens_max = 0;  // of any sequence
   uint64_t device_buffer_bytes = 0;
   uint64_t pinned_bytes = 0;
+  ExchangeForms forms;  // of experts' rows in recorded windows
 };
 
 // InvalidArgument, naming the bound, when the kernels do not cover the model or the limits.

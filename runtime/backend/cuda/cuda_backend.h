@@ -34,7 +34,9 @@ struct CudaBackendOptions {
   KvFormat kv_format = KvFormat::kBf16;
   uint32_t context_tokens_max = 0;  // of any sequence; 0: the model's own
   bool rotated_rows = false;        // experts of some layer are in XT: GpuExpertIo has u_rotated
-  bool recorded_windows = false;    // windows are graphs; otherwise launched layer by layer
+  // The host reads experts' rows in fp32, for some layer: recorded windows bring them, too.
+  bool fp32_rows = true;
+  bool recorded_windows = false;  // windows are graphs; otherwise launched layer by layer
   // How long the host waits for the card in one half layer before it gives the pass up.
   int64_t wait_ns_max = 10'000'000'000;
 };

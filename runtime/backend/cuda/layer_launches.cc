@@ -424,7 +424,8 @@ absl::Status EnqueueSecondHalf(const GpuPass& pass, uint32_t layer, const HostOu
                   .weight = b.route_weight,
                   .shared = b.shared_y,
                   .shared_gate = b.shared_scale,
-                  .ranks = g.moe.experts_per_token};
+                  .ranks = g.moe.experts_per_token,
+                  .wait = outputs.wait};
   return LaunchStreamStep(step, pass.stream);
 }
 

@@ -13,6 +13,7 @@
 
 #include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/attention/qsa.h"
+#include "gpu_kernels/ops/exchange/output_wait.h"
 #include "gpu_kernels/ops/pass_table.h"
 #include "pack/format/geometry.h"
 #include "runtime/backend/cuda/device_weights.h"
@@ -42,6 +43,7 @@ struct GpuPass {
 struct HostOutputs {
   const float* y = nullptr;          // (rows * ranks, hidden)
   const uint8_t* on_card = nullptr;  // (rows * ranks)
+  OutputWait wait;                   // until both are there, for who cannot know when it launches
 };
 
 // Trunk: the streams from the tokens' embeddings, `embed` (rows, hidden).

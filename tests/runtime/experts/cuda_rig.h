@@ -39,6 +39,8 @@ struct RandomModel {
   std::vector<ExpertFormat> formats = {ExpertFormat::kNvfp4, ExpertFormat::kXt,
                                        ExpertFormat::kNvfp4};
   uint64_t seed = 1;
+  uint32_t distinct_count = 0;  // the others repeat these; 0: every expert is another
+  bool keeps_in_place = false;  // what the store says of itself
 };
 
 // Every expert in RAM, in one mapping, as the RAM tiers have them.
@@ -49,7 +51,9 @@ class RandomStore final : public ExpertStore {
     std::vector<std::vector<std::byte>> blobs;
     for (const ExpertFormat format : model.formats) {
       for (uint32_t e = 0; e < model.expert_count; ++e) {
-        if (format == ExpertFormat::kXt) {
+        if (model.distinct_count != 0 && e >= model.distinct_count) {
+          blobs.push_back(blobs[blobs.size() - model.distinct_count]);
+        } else if (format == ExpertFormat::kXt) {
           const XtBlob blob = XtBlob::Random(&prng, model.hidden, model.width, {3, 3, 3});
           if (e == 0) layouts_.push_back(blob.layout());
           blobs.emplace_back(blob.data(), blob.data() + blob.layout().blob_bytes());
@@ -75,6 +79,7 @@ class RandomStore final : public ExpertStore {
   uint32_t layer_count() const override { return static_cast<uint32_t>(layouts_.size()); }
   uint32_t expert_count() const override { return model_.expert_count; }
   const ExpertLayout& layout(LayerId layer) const override { return layouts_[layer.value]; }
+  bool keeps_in_place() const override { return model_.keeps_in_place; }
   absl::StatusOr<ExpertLease> Acquire(ExpertKey key) override { return MakeLease(0, At(key)); }
   std::vector<StoreMemory> memory() const override {
     return {{.bytes = memory_.data(), .keep_mapped = nullptr}};
@@ -187,14 +192,18 @@ class CudaRig {
                             CudaSlots::Create({.gpu = gpu_, .pinned = pinned_, .clock = clock_},
                                               cache_->pools(), options_.slots));
     HEARTH_RETURN_IF_ERROR(MakeIo());
-    HEARTH_ASSIGN_OR_RETURN(card_, CudaCard::Create({.layouts = store_.layouts(),
-                                                     .slots = *device_,
-                                                     .gpu = gpu_,
-                                                     .io = *io_,
-                                                     .clock = clock_},
-                                                    {.rows_max = options_.rows_max,
-                                                     .ranks = m.ranks,
-                                                     .arrivals_max = options_.arrivals_max}));
+    HEARTH_RETURN_IF_ERROR(MakeTable());
+    HEARTH_ASSIGN_OR_RETURN(
+        card_, CudaCard::Create({.layouts = store_.layouts(),
+                                 .slots = *device_,
+                                 .gpu = gpu_,
+                                 .io = *io_,
+                                 .clock = clock_},
+                                {.rows_max = options_.rows_max,
+                                 .ranks = m.ranks,
+                                 .expert_count = m.expert_count,
+                                 .arrivals_max = options_.arrivals_max,
+                                 .takes_late = !m.keeps_in_place && options_.pcie_share != 0}));
     const ExpertPool::Options pool{.rows_max = options_.rows_max, .ranks = m.ranks};
     HEARTH_ASSIGN_OR_RETURN(pool_, ExpertPool::Create({.layouts = store_.layouts(),
                                                        .expert_count = m.expert_count,
@@ -231,11 +240,12 @@ class CudaRig {
     ASSERT_TRUE(truth_->Run(layer, plan, input, expected).ok());
     PutRows(r);
     std::ranges::fill(output_, -1.0f);
-    const absl::Status begun = BeginPass(layer, rows);
+    const absl::Status begun = BeginPass(layer, r);
     ASSERT_TRUE(begun.ok()) << begun;
     const absl::Status status = tiers_->RunLayer(layer, routes, input, kind, output_, nullptr);
     ASSERT_TRUE(status.ok()) << status;
     EndPass(layer);
+    tiers_->EndLayer();
     ASSERT_TRUE(AwaitFor(clock_, 3'000'000'000, [&] { return stream_->HasEnded().value_or(true); }))
         << "layer " << layer.value << " of " << rows << " rows: the card does not end";
     std::vector<float> got(expected.size());
@@ -284,7 +294,8 @@ class CudaRig {
 
  protected:
   // What a backend does around a layer's experts; nothing where it launches layer by layer.
-  virtual absl::Status BeginPass(LayerId, uint32_t /*rows*/) { return absl::OkStatus(); }
+  virtual absl::Status MakeTable() { return absl::OkStatus(); }  // into io(), before the card
+  virtual absl::Status BeginPass(LayerId, const RandomRows&) { return absl::OkStatus(); }
   virtual void EndPass(LayerId) {}
   virtual absl::Status CheckPass() { return absl::OkStatus(); }
   CudaCard& card() { return *card_; }

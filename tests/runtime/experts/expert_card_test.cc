@@ -7,11 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "gpu_kernels/ops/gpu_expert_io.h"
 #include "runtime/experts/expert_tiers.h"
 #include "runtime/experts/host_card.h"
 #include "tests/runtime/experts/expert_tiers_rig.h"
@@ -264,20 +266,136 @@ TEST(ExpertCard, WhatTheCardDoesNotComputeComesFromRam) {
   EXPECT_EQ(rig.card->begin_count, begun);
 }
 
+// A card that finds what it computes by itself: outputs and ledger are right however late it and
+// the uploads are, although nothing but its table of the window says what it reads when.
+TEST(ExpertCard, FollowsTheRoutesByItsOwnTable) {
+  for (const bool in_place : {false, true}) {
+    for (const double share : {-1.0, 0.0, 0.5, 1.0}) {
+      for (const uint32_t spares : {1u, 3u, 8u}) {
+        SCOPED_TRACE(testing::Message() << in_place << " " << share << " " << spares);
+        uint32_t layer_count = 0;
+        Rig rig({.budget = {.slot_count = 14},
+                 .store = {.miss_percent = in_place ? 0u : 40u, .keeps_in_place = in_place},
+                 .pcie_share = share,
+                 .spare_count = spares,
+                 .worker_count = 2,
+                 .copy_delay_us_max = 60,
+                 .has_card = true,
+                 .card_streams = true,
+                 .card_follows = true,
+                 .card_takes_late = !in_place && share != 0,
+                 .before_card_layer = [&](LayerId) {
+                   YieldFor(static_cast<int64_t>(SplitMix64(layer_count++) % 300));
+                 }});
+        RunAll(rig);
+        if (HasFatalFailure()) return;
+        EXPECT_GT(rig.distinct(Service::kVram), 0u);
+        EXPECT_GT(rig.slots->stats().swap_count, 20u);
+        EXPECT_EQ(rig.distinct(Service::kSsd) > 0, !in_place);
+        EXPECT_TRUE(share <= 0 || rig.distinct(Service::kPcie) > 0);
+        EXPECT_TRUE(share != 1 || !in_place || rig.distinct(Service::kCpu) == 0);
+      }
+    }
+  }
+}
+
+// The card stands still in a window's first layer: experts of later layers that are evicted
+// meanwhile keep their slots, those of the layer's that it has passed do not.
+TEST(ExpertCard, AnEvictedExpertKeepsItsSlotUntilTheCardHasPassedItsLayer) {
+  Rig rig({.budget = {.slot_count = 20},
+           .store = {.keeps_in_place = true},
+           .pcie_share = 0,
+           .has_card = true,
+           .card_follows = true,
+           .card_takes_late = false});
+  for (uint32_t p = 0; p < 9; ++p) rig.RunChecked(TheWorld().passes[p]);
+  const Pass& pass = TheWorld().passes[9];  // of one row
+  ASSERT_GE(pass.layers.size(), 2u);
+  rig.BeginPass(pass.kind);
+  ASSERT_TRUE(rig.Run(pass.layers[0], pass.kind).ok());
+  std::vector<SlotRef> of_later_layers, of_passed_layers;
+  for (uint32_t e = 0; e < kExperts; ++e) {
+    for (const bool later : {false, true}) {
+      const SlotLease lease = rig.slots->Acquire({LayerId(later ? 1 : 0), ExpertId(e)});
+      if (lease.valid()) (later ? of_later_layers : of_passed_layers).push_back(lease.ref());
+    }
+  }
+  ASSERT_FALSE(of_later_layers.empty());
+  rig.slots->Lower(rig.slots->pool_of(LayerId(0)), 0);
+  rig.tiers->EndLayer();
+  const auto in_place = [&](SlotRef ref) {
+    return rig.slots->state(ref) != SlotState::kFree &&
+           rig.slots->state(ref) != SlotState::kRetired;
+  };
+  EXPECT_TRUE(std::ranges::all_of(of_later_layers, in_place));
+  EXPECT_TRUE(std::ranges::all_of(of_passed_layers, in_place));
+  ASSERT_TRUE(rig.Run(pass.layers[1], pass.kind).ok());
+  EXPECT_TRUE(rig.OutputIsRight(pass.layers[1]));
+  EXPECT_TRUE(std::ranges::all_of(of_later_layers, in_place));
+  EXPECT_FALSE(std::ranges::all_of(of_passed_layers, in_place));
+  rig.tiers->EndWindow(1);
+  EXPECT_FALSE(std::ranges::all_of(of_later_layers, in_place));
+}
+
+// Rows are on their way when a layer begins: nobody looks at them where the card takes all entries.
+TEST(ExpertCard, RowsAreAwaitedOnlyWhereTheCpuComputes) {
+  class Rows final : public RowsArrival {
+   public:
+    absl::Status AwaitRows() override {
+      ++count;
+      return status;
+    }
+    uint32_t count = 0;
+    absl::Status status;
+  };
+  for (const double share : {0.0, 1.0}) {
+    Rig rig({.budget = {.slot_count = 20},
+             .store = {.keeps_in_place = true},
+             .pcie_share = share,
+             .has_card = true,
+             .card_follows = true,
+             .card_takes_late = false});
+    Rows rows;
+    rig.arrival = &rows;
+    for (uint32_t p = 1; p < 6; ++p) {
+      rig.BeginPass(TrafficKind::kWindow);
+      for (const LayerCase& c : TheWorld().passes[p].layers) {
+        ASSERT_TRUE(rig.Run(c, TrafficKind::kWindow).ok());
+        ASSERT_TRUE(rig.OutputIsRight(c));
+      }
+      rig.tiers->EndWindow(1);
+    }
+    EXPECT_EQ(rows.count > 0, share == 0);
+    EXPECT_EQ(rig.distinct(Service::kCpu) > 0, share == 0);
+    if (share != 0) continue;
+    rows.status = absl::DeadlineExceededError("layer 0: the rows are lost");
+    rig.BeginPass(TrafficKind::kWindow);
+    EXPECT_EQ(rig.Run(TheWorld().passes[6].layers[0], TrafficKind::kWindow), rows.status);
+    rig.tiers->EndWindow(0);
+    rig.arrival = nullptr;
+    rig.RunChecked(TheWorld().passes[7]);
+  }
+}
+
 TEST(ExpertCard, WindowsAllocateNothing) {
   if (!kCountsAllocations) GTEST_SKIP() << "AddressSanitizer has its own operator new";
-  for (const bool streams : {false, true}) {
+  for (const uint32_t way : {0u, 1u, 2u}) {
+    const bool streams = way == 1;
     Rig rig({.budget = {.slot_count = 10},
-             .store = {.miss_percent = 40, .takes_exchange = true},
+             .store = {.miss_percent = way == 2 ? 0u : 40u,
+                       .takes_exchange = true,
+                       .keeps_in_place = way == 2},
              .pcie_share = 0.5,
              .worker_count = 2,
              .has_card = true,
-             .card_streams = streams});
+             .card_streams = streams,
+             .card_follows = way == 2,
+             .card_takes_late = false});
     rig.RunChecked(TheWorld().passes[0]);
     RunWindows(rig, 1, 15);
     const uint64_t before = AllocationCount();
     RunWindows(rig, 15, 45);
-    EXPECT_EQ(AllocationCount(), before) << streams;
+    EXPECT_EQ(AllocationCount(), before) << way;
   }
 }
 

@@ -210,6 +210,16 @@ class FaultyCard final : public ExpertCard {
     begun_ = true;
     return card_.Begin(layer, plan, rows, experts);
   }
+  bool FollowsRoutes() const override { return computes && card_.FollowsRoutes(); }
+  std::span<const EntryClaim> Claims(LayerId layer, std::span<const uint32_t> expert) override {
+    return card_.Claims(layer, expert);
+  }
+  bool TakesLate() const override { return card_.TakesLate(); }
+  void SetSlot(ExpertKey key, SlotRef slot) override { card_.SetSlot(key, slot); }
+  void SetHostBytes(ExpertKey key, std::span<const std::byte> bytes) override {
+    card_.SetHostBytes(key, bytes);
+  }
+  void SetStreamRule(const StreamRule& rule) override { card_.SetStreamRule(rule); }
   bool Streams(std::span<const std::byte> bytes) const override { return card_.Streams(bytes); }
   absl::Status Stream(std::span<const StreamedExpert> experts) override {
     stream_count += experts.size();
@@ -249,6 +259,8 @@ struct RigOptions {
   bool reference = false;
   bool has_card = false;
   bool card_streams = false;
+  bool card_follows = false;  // the routes of windows, by its own table
+  bool card_takes_late = true;
   std::function<void(LayerId)> before_card_layer = nullptr;  // on the card's thread
   int64_t upload_wait_ns = 60'000'000'000;
 };
@@ -287,6 +299,7 @@ class Rig {
                                     {.rows_max = kPromptRows,
                                      .ranks = kRanks,
                                      .streams = options.card_streams,
+                                     .takes_late = options.card_takes_late,
                                      .before_layer = options.before_card_layer});
       card = std::make_unique<FaultyCard>(*host_card);
     }
@@ -306,13 +319,21 @@ class Rig {
     expected_layers_.resize(store.layer_count());
   }
 
+  // What a backend does before a pass's first layer.
+  void BeginPass(TrafficKind kind) {
+    if (!options_.card_follows || !host_card->AwaitIdle()) return;
+    kind == TrafficKind::kWindow ? host_card->BeginWindow() : host_card->EndWindow();
+  }
   absl::Status Run(const LayerCase& c, TrafficKind kind) {
     std::ranges::fill(output_, -1.0f);
     if (host_card != nullptr && host_card->AwaitIdle()) {
       std::ranges::fill(host_card->output(), -2.0f);
     }
-    return tiers->RunLayer(c.layer, c.Routes(), c.Input(options_.reference), kind, output_,
-                           nullptr);
+    ExpertRows input = c.Input(options_.reference);
+    input.arrival = arrival;
+    const absl::Status status = tiers->RunLayer(c.layer, c.Routes(), input, kind, output_, nullptr);
+    tiers->EndLayer();
+    return status;
   }
   // With a card the outputs are its own where it says so, as the backend combines them.
   bool OutputIsRight(const LayerCase& c) const {
@@ -332,10 +353,15 @@ class Rig {
   // The whole pass, with everything that can be said about it while it goes on.
   void RunChecked(const Pass& pass) {
     const uint64_t uploaded = device == nullptr ? 0 : device->uploaded_bytes;
+    BeginPass(pass.kind);
     for (const LayerCase& c : pass.layers) {
       std::vector<uint8_t> resident(kExperts);
       for (uint32_t e = 0; e < kExperts && slots != nullptr; ++e) {
-        resident[e] = slots->resident({c.layer, ExpertId(e)}) ? 1 : 0;
+        const ExpertKey key{c.layer, ExpertId(e)};
+        const uint64_t entry = host_card == nullptr ? 0 : host_card->entry(key);
+        const bool in_table = entry != 0 && (entry & kFromAfar) == 0;
+        const bool follows = host_card != nullptr && card->FollowsRoutes();
+        resident[e] = (follows ? in_table : slots->resident(key)) ? 1 : 0;
       }
       const absl::Status status = Run(c, pass.kind);
       ASSERT_TRUE(status.ok()) << status;
@@ -432,6 +458,7 @@ class Rig {
   std::unique_ptr<PoisoningSlots> device;
   std::unique_ptr<HostCard> host_card;
   std::unique_ptr<FaultyCard> card;  // what the tiers see of it
+  RowsArrival* arrival = nullptr;    // of all rows; null: they are there
 
  private:
   struct Reader {
@@ -458,6 +485,7 @@ inline void RunWindows(Rig& rig, size_t begin, size_t end) {
   const std::vector<Pass>& passes = TheWorld().passes;
   for (size_t p = begin; p < end; ++p) {
     if (passes[p].kind == TrafficKind::kPrompt) continue;
+    rig.BeginPass(passes[p].kind);
     for (const LayerCase& c : passes[p].layers) {
       ASSERT_TRUE(rig.Run(c, passes[p].kind).ok());
     }

@@ -1,6 +1,6 @@
 // What a card takes of a layer by itself: the experts that its table has in slots, and of the
 // others some that it reads over the link. Host and card find the same by the rules below, so that
-// neither waits for the other; find_hits.cuh is the card's side.
+// neither waits for the other; ops/exchange/find_hits.cuh is the card's side.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "gpu_kernels/ops/exchange/card_claims.h"
+#include "gpu_kernels/ops/card_claims.h"
 
 #include <algorithm>
 

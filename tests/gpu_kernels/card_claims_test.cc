@@ -1,6 +1,6 @@
 // The rules by which a card takes experts: what is in slots, then as many of the others as the
 // window's rule says, in the order of the entries.
-#include "gpu_kernels/ops/exchange/card_claims.h"
+#include "gpu_kernels/ops/card_claims.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
