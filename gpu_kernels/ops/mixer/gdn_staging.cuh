@@ -127,46 +127,80 @@ __device__ inline void StagePendingRows(const GdnBlock& block, const StagedRows&
   }
 }
 
-// A vector of a row that this block convolves: the blocks of a head share its query and key, and
-// each has the values of its own columns.
+// Whether each block of a head convolves all of its query and key, instead of a share that it hands
+// to the others: rows so few that this takes no longer. The same for all blocks of the head.
+__device__ inline bool ConvolvesAlone(const GdnBlock& block) {
+  constexpr uint32_t kVectorsEachMax = 2;  // of a thread
+  const uint32_t vectors = block.shape.key_dim / 2 + block.columns / 4;
+  return block.head_blocks == 1 || block.window_rows * vectors <= kVectorsEachMax * blockDim.x;
+}
+
+// A vector of a row that this block convolves: of the head's query and key its share or all, and
+// the values of its own columns.
 struct VectorPlace {
   uint32_t i;   // of the row
   float* to;    // staged
-  bool in_all;  // the whole head wants it
-  bool owned;   // no other head's block stores its projection
+  bool in_all;  // the head's other blocks want it
+  bool owned;   // no other block stores its projection
 };
 
 __device__ inline VectorPlace PlaceVector(const GdnBlock& block, const StagedRows& staged,
-                                          uint32_t t, uint32_t vector, uint32_t share) {
+                                          uint32_t t, uint32_t vector, bool alone) {
   const GpuGdnShape& shape = block.shape;
   const uint32_t key_vectors = shape.key_dim / 4;
   const uint32_t at = block.segment.pending_rows + t;
-  if (vector >= share) {
-    vector -= share;
+  const uint32_t share = 2 * key_vectors / block.head_blocks;
+  const uint32_t here = alone ? 2 * key_vectors : share;  // of query and key
+  if (vector >= here) {
+    vector -= here;
     return {.i = 2 * shape.key_heads * key_vectors +
                  (block.head * shape.value_dim + block.first_slice * kSliceColumns) / 4 + vector,
             .to = staged.v + at * block.columns + vector * 4,
             .in_all = false,
             .owned = true};
   }
-  vector += block.rank() * share;
+  if (!alone) vector += block.rank() * share;
   const bool is_key = vector >= key_vectors;
   const uint32_t in_head = is_key ? vector - key_vectors : vector;
   return {
       .i = ((is_key ? shape.key_heads : 0) + block.key_head()) * key_vectors + in_head,
       .to = (is_key ? staged.k + at * shape.key_dim : staged.q + t * shape.key_dim) + in_head * 4,
-      .in_all = true,
-      .owned = block.of_first_head()};
+      .in_all = !alone,
+      .owned = block.of_first_head() && vector / share == block.rank()};
+}
+
+__device__ inline uint32_t VectorsOfRow(const GdnBlock& block, bool alone) {
+  return block.shape.key_dim / 2 / (alone ? 1 : block.head_blocks) + block.columns / 4;
+}
+
+__device__ inline void FetchIntoCache(const float* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
+// Asks for what the convolution reads beside the projections: its weights, and the rows before the
+// window's.
+__device__ inline void FetchConvolution(const GdnBlock& block, const StagedRows& staged,
+                                        bool alone) {
+  const size_t channels = ChannelsOf(block.shape);
+  for (uint32_t i = threadIdx.x; i < VectorsOfRow(block, alone); i += blockDim.x) {
+    const uint32_t at = PlaceVector(block, staged, 0, i, alone).i * 4;
+    for (uint32_t tap = 0; tap < block.shape.taps; ++tap) {
+      FetchIntoCache(block.in.conv + tap * channels + at);
+      if (tap == 0 || tap > block.segment.base) continue;
+      const uint32_t slot = (block.segment.base - tap) & (block.pass.ring_rows - 1);
+      FetchIntoCache(block.state.conv_ring + slot * channels + at);
+    }
+  }
 }
 
 // Convolution of the window's rows; q and k are not yet normalised. Projections also go into the
-// ring. A head's blocks must have started.
-__device__ inline void ConvolveWindowRows(const GdnBlock& block, const StagedRows& staged) {
+// ring. Unless `alone`, a head's blocks must have started.
+__device__ inline void ConvolveWindowRows(const GdnBlock& block, const StagedRows& staged,
+                                          bool alone) {
   constexpr uint32_t kInFlight = 2;  // vectors of a thread
   const GpuGdnShape& shape = block.shape;
   const uint32_t channels = ChannelsOf(shape);
-  const uint32_t share = shape.key_dim / 2 / block.head_blocks;  // vectors of q and k
-  const uint32_t vectors = share + block.columns / 4;
+  const uint32_t vectors = VectorsOfRow(block, alone);
   const uint32_t count = block.window_rows * vectors;
   for (uint32_t begin = threadIdx.x; begin < count; begin += kInFlight * blockDim.x) {
     VectorPlace place[kInFlight];
@@ -176,7 +210,7 @@ __device__ inline void ConvolveWindowRows(const GdnBlock& block, const StagedRow
     for (uint32_t j = 0; j < kInFlight; ++j) {
       const uint32_t item = min(begin + j * blockDim.x, count - 1);
       row[j] = item / vectors;
-      place[j] = PlaceVector(block, staged, row[j], item % vectors, share);
+      place[j] = PlaceVector(block, staged, row[j], item % vectors, alone);
       convolved[j] =
           Convolve(block.pass, {&block.segment, row[j], block.segment.base + row[j]},
                    block.in.projected + size_t{block.segment.row_begin + row[j]} * channels,
@@ -199,14 +233,22 @@ __device__ inline void ConvolveWindowRows(const GdnBlock& block, const StagedRow
   }
 }
 
+struct GateWeights {
+  float a_log;
+  float dt_bias;
+};
+
+__device__ inline GateWeights LoadGateWeights(const GdnBlock& block) {
+  return {block.in.a_log[block.head], block.in.dt_bias[block.head]};
+}
+
 // Gates of the window's rows.
-__device__ inline void ComputeGates(const GdnBlock& block, const StagedRows& staged) {
+__device__ inline void ComputeGates(const GdnBlock& block, const StagedRows& staged,
+                                    const GateWeights& weights) {
   const GpuGdnShape& shape = block.shape;
-  const float a_log = block.in.a_log[block.head];
-  const float dt_bias = block.in.dt_bias[block.head];
   for (uint32_t t = threadIdx.x; t < block.window_rows; t += blockDim.x) {
     const size_t from = size_t{block.segment.row_begin + t} * shape.value_heads + block.head;
-    const float decay = expf(LogDecayOf(block.in.a[from], a_log, dt_bias));
+    const float decay = expf(LogDecayOf(block.in.a[from], weights.a_log, weights.dt_bias));
     const float beta = SigmoidOf(block.in.b[from]);
     staged.decay[block.segment.pending_rows + t] = decay;
     staged.beta[block.segment.pending_rows + t] = beta;
@@ -218,6 +260,17 @@ __device__ inline void ComputeGates(const GdnBlock& block, const StagedRows& sta
       block.state.pending_beta[to] = beta;
     }
   }
+}
+
+// WarpSum of both, side by side: a warp waits for each exchange.
+__device__ inline float2 WarpSums(float2 v) {
+#pragma unroll
+  for (uint32_t offset = kWarpLanes / 2; offset > 0; offset /= 2) {
+    const float x = __shfl_xor_sync(kAllWarpLanes, v.x, offset);
+    const float y = __shfl_xor_sync(kAllWarpLanes, v.y, offset);
+    v = {v.x + x, v.y + y};
+  }
+  return v;
 }
 
 // Normalises q and k of the window's rows, multiplies them, and leaves what the block owns of the
@@ -233,8 +286,9 @@ __device__ inline void FinishWindowRows(const GdnBlock& block, const StagedRows&
     float* const to_k = staged.k + at * shape.key_dim;
     float4 q = there ? LoadVector(to_q, lane) : float4{0, 0, 0, 0};
     float4 k = there ? LoadVector(to_k, lane) : float4{0, 0, 0, 0};
-    const float q_factor = L2Factor(WarpSum(AddSquares(q, 0.0f)), QueryScale(shape.key_dim));
-    const float k_factor = L2Factor(WarpSum(AddSquares(k, 0.0f)), 1.0f);
+    const float2 squares = WarpSums({AddSquares(q, 0.0f), AddSquares(k, 0.0f)});
+    const float q_factor = L2Factor(squares.x, QueryScale(shape.key_dim));
+    const float k_factor = L2Factor(squares.y, 1.0f);
     q = MapVector(q, [q_factor](float v) { return __fmul_rn(v, q_factor); });
     k = MapVector(k, [k_factor](float v) { return __fmul_rn(v, k_factor); });
     float product = __fmul_rn(q.x, k.x);

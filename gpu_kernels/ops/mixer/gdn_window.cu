@@ -68,9 +68,8 @@ __device__ inline void LoadGates(const GdnBlock& block, const float* z, const Th
 // each column.
 __device__ inline void FinishOutputs(const GdnBlock& block, const GpuGatedNormArgs& output,
                                      const StagedRows& staged, const float (&z)[kWarpRowsMax],
-                                     const ThreadPlace& place) {
+                                     float norm, const ThreadPlace& place) {
   const uint32_t slices = block.shape.value_dim / kSliceColumns;
-  const float norm = output.norm[place.slice * kSliceColumns + place.lane];
 #pragma unroll
   for (uint32_t j = 0; j < kWarpRowsMax; ++j) {
     const uint32_t t = place.warp + j * kSliceWarps;
@@ -120,9 +119,10 @@ __device__ inline void RunPending(const GdnBlock& block, const StagedRows& stage
 
 // The window's rows on the warp's columns of the state; their outputs replace their values. Leaves
 // every block of the head the sums of squares of all slices.
+// `started`: whether they are known to have started.
 template <uint32_t kKeyRows>
 __device__ inline void RunWindow(const GdnBlock& block, const StagedRows& staged,
-                                 const ThreadPlace& place, uint32_t column,
+                                 const ThreadPlace& place, uint32_t column, bool started,
                                  StateTile<kKeyRows>* s) {
   const uint32_t last = block.window_rows - 1;
   LaneRow<kKeyRows> row = LoadRow<kKeyRows, true>(InputsOf(block, staged, column, 0), place.lane);
@@ -137,6 +137,7 @@ __device__ inline void RunWindow(const GdnBlock& block, const StagedRows& staged
     }
     row = next;
   }
+  if (!started) AwaitHead();
   __syncthreads();
   for (uint32_t t = place.warp; t < block.window_rows; t += kSliceWarps) {
     const float o = staged.v[(block.segment.pending_rows + t) * block.columns +
@@ -177,8 +178,11 @@ template <uint32_t kKeyRows, bool kUpdateOnly>
 __global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelArgs args) {
   extern __shared__ float4 shared[];
   constexpr uint32_t kKeyDim = kKeyRows * 16;
-  // Up to AwaitLaunchBefore: nothing that the launch before this one may write, which is either
-  // that of the projections or works on other memory.
+  // Up to AwaitLaunchBefore: nothing that the launch before this one reads or writes. That is the
+  // one of the projections, and every launch before it has ended (launch.cuh). The state and its
+  // pending rows are touched by nothing but the delta rule of this layer, which ran last in the
+  // pass before; the pass table is written before a pass begins. So the pending rows are applied,
+  // and the state is stored, while the projections are still computed.
   if (kUpdateOnly) AwaitLaunchBefore();
   const GdnBlock block = BlockOf<kUpdateOnly>(args);
   if (block.state.delta_state == nullptr) {
@@ -204,34 +208,38 @@ __global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelAr
       StagedAt(reinterpret_cast<float*>(shared), args.pass.window_rows_max, kKeyDim, block.columns);
   StagePendingRows(block, staged);
   __pipeline_commit();
-  AwaitLaunchBefore();
-  AllowLaunchAfter();
-  float z[kWarpRowsMax];
+  const bool alone = !kUpdateOnly && ConvolvesAlone(block);
+  GateWeights gate_weights = {};
+  float norm = 0;
   if (!kUpdateOnly) {
-    LoadGates(block, args.output.z, place, z);
-    AwaitHead();  // its blocks have started
-    ConvolveWindowRows(block, staged);
-    ComputeGates(block, staged);
-    ArriveAtHead();
+    FetchConvolution(block, staged, alone);
+    gate_weights = LoadGateWeights(block);
+    norm = args.output.norm[place.slice * kSliceColumns + place.lane];
   }
   __pipeline_wait_prior(0);
-  if (kUpdateOnly) {
-    __syncthreads();
-  } else {
-    AwaitHead();
-    __syncthreads();  // the pending rows too
-    FinishWindowRows(block, staged);
-  }
-
+  __syncthreads();
   RunPending<kKeyRows>(block, staged, place.lane, column, &s);
   if (block.segment.pending_rows > 0) {
 #pragma unroll
     for (uint32_t i = 0; i < kKeyRows; ++i) StoreVector(own_state + i * value_dim, 0, s.of[i]);
   }
   if (kUpdateOnly) return;
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
+  float z[kWarpRowsMax];
+  LoadGates(block, args.output.z, place, z);
+  if (!alone) AwaitHead();  // its blocks have started
+  ConvolveWindowRows(block, staged, alone);
+  ComputeGates(block, staged, gate_weights);
+  if (!alone) {
+    ArriveAtHead();
+    AwaitHead();
+  }
   __syncthreads();
-  RunWindow<kKeyRows>(block, staged, place, column, &s);
-  FinishOutputs(block, args.output, staged, z, place);
+  FinishWindowRows(block, staged);
+  __syncthreads();
+  RunWindow<kKeyRows>(block, staged, place, column, !alone, &s);
+  FinishOutputs(block, args.output, staged, z, norm, place);
 }
 
 template <bool kUpdateOnly>
