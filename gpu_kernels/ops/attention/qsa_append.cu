@@ -4,6 +4,7 @@
 
 #include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/attention/qsa_device.cuh"
 #include "runtime/base/status.h"
@@ -243,6 +244,8 @@ __global__ void __launch_bounds__(kWarps* kWarpLanes) QsaAppendKernel(const Kern
   __shared__ float shared_of_warps[kWarps][kQsaHeadDimMax];
   const uint32_t warp = threadIdx.x / kWarpLanes;
   float* const shared = shared_of_warps[warp];
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t row = blockIdx.x;
   uint32_t item = blockIdx.y * kWarps + warp;
   const QsaAppendArgs& a = args.a;
@@ -295,8 +298,8 @@ absl::Status LaunchQsaAppend(const QsaDesc& desc, const QsaAppendArgs& args,
                                   .indexer_head_dim = g.indexer_head_dim,
                                   .block_tokens = g.block_tokens};
   const dim3 grid(args.pass.rows, (items + kWarps - 1) / kWarps);
-  QsaAppendKernel<<<grid, kWarps * kWarpLanes, 0, stream.get()>>>(kernel_args);
-  return CudaStatus(cudaGetLastError(), "launch of the attention's append");
+  return LaunchOverlapping("launch of the attention's append", QsaAppendKernel,
+                           {.blocks = grid, .threads = kWarps * kWarpLanes}, stream, kernel_args);
 }
 
 }  // namespace hearth

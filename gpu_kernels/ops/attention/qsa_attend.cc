@@ -49,12 +49,12 @@ absl::Status LaunchQsaAttend(const QsaDesc& desc, const QsaPlan& plan, const Qsa
       .tiles_per_share = window ? 1 : plan.split_count,
       .dense_apart = !window && dense_fits};
   if (kernel_args.dense_apart) {
-    HEARTH_RETURN_IF_ERROR(EnqueueQsaDense(kernel_args, stream.get()));
+    HEARTH_RETURN_IF_ERROR(EnqueueQsaDense(kernel_args, stream));
     // Without a choice no row is left.
-    if (plan.score_rows == 0) return EnqueueQsaMerge(kernel_args, stream.get());
+    if (plan.score_rows == 0) return EnqueueQsaMerge(kernel_args, stream);
   }
-  HEARTH_RETURN_IF_ERROR(EnqueueQsaShares(kernel_args, stream.get()));
-  return EnqueueQsaMerge(kernel_args, stream.get());
+  HEARTH_RETURN_IF_ERROR(EnqueueQsaShares(kernel_args, stream));
+  return EnqueueQsaMerge(kernel_args, stream);
 }
 
 }  // namespace hearth

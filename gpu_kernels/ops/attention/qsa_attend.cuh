@@ -1,12 +1,11 @@
 // The kernels of LaunchQsaAttend.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "absl/status/status.h"
 
+#include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/pass_table.h"
 
 namespace hearth {
@@ -31,13 +30,13 @@ struct QsaAttendKernelArgs {
 };
 
 // Every share of every row, by lists of positions.
-absl::Status EnqueueQsaShares(const QsaAttendKernelArgs& args, cudaStream_t stream);
+absl::Status EnqueueQsaShares(const QsaAttendKernelArgs& args, CudaStreamView stream);
 
 // Rows of a prompt that attend to all positions, when a block may have that much shared memory.
 uint32_t QsaDenseSharedBytes(uint32_t head_dim);
-absl::Status EnqueueQsaDense(const QsaAttendKernelArgs& args, cudaStream_t stream);
+absl::Status EnqueueQsaDense(const QsaAttendKernelArgs& args, CudaStreamView stream);
 
 // Shares in order, gate, quantisation.
-absl::Status EnqueueQsaMerge(const QsaAttendKernelArgs& args, cudaStream_t stream);
+absl::Status EnqueueQsaMerge(const QsaAttendKernelArgs& args, CudaStreamView stream);
 
 }  // namespace hearth

@@ -8,6 +8,7 @@
 // chosen. Then bitmaps of what lies above it and of what equals it give the choice by rank. When
 // more candidates are left than have a place, the radix selection runs over the whole row.
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/attention/qsa_device.cuh"
 #include "gpu_kernels/ops/attention/qsa_select.cuh"
@@ -75,7 +76,7 @@ struct Chunk {
 #pragma unroll
     for (uint32_t j = 0; j < kKeysPerThread; ++j) {
       const uint32_t i = begin + j * kThreads + threadIdx.x;
-      key[j] = i < count ? __float_as_uint(__ldg(scores + i)) & 0x7FFFFFFFu : 0;
+      key[j] = i < count ? __float_as_uint(scores[i]) & 0x7FFFFFFFu : 0;
     }
   }
 };
@@ -282,6 +283,8 @@ __device__ void ChooseFrom(const RowT& row, uint32_t chosen_count, Shared* share
 // grid: (rows of the launch).
 __global__ void __launch_bounds__(kThreads, 1) QsaChooseKernel(const QsaSelectKernelArgs args) {
   __shared__ Shared shared;
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t row = args.row_begin + blockIdx.x;
   const uint32_t position = PlaceOf(args.pass, args.layer, row).position;
   const uint32_t blocks = min((position + 1) / args.block_tokens, kQsaBlocksMax);
@@ -298,9 +301,10 @@ __global__ void __launch_bounds__(kThreads, 1) QsaChooseKernel(const QsaSelectKe
 
 }  // namespace
 
-absl::Status EnqueueQsaChoice(const QsaSelectKernelArgs& args, cudaStream_t stream) {
-  QsaChooseKernel<<<args.row_end - args.row_begin, kThreads, 0, stream>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of the choice of attention blocks");
+absl::Status EnqueueQsaChoice(const QsaSelectKernelArgs& args, CudaStreamView stream) {
+  return LaunchOverlapping("launch of the choice of attention blocks", QsaChooseKernel,
+                           {.blocks = args.row_end - args.row_begin, .threads = kThreads}, stream,
+                           args);
 }
 
 }  // namespace hearth

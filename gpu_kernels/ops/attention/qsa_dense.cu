@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kThreads, 1) QsaDenseKernel(const QsaAttendKer
 }
 
 template <int kDim, KvFormat kFormat>
-absl::Status Enqueue(const QsaAttendKernelArgs& args, cudaStream_t stream) {
+absl::Status Enqueue(const QsaAttendKernelArgs& args, CudaStreamView stream) {
   constexpr uint32_t kSharedBytes = sizeof(Shared<kDim, kFormat>);
   const auto kernel = QsaDenseKernel<kDim, kFormat>;
   HEARTH_RETURN_IF_ERROR(CudaStatus(
@@ -281,12 +281,12 @@ absl::Status Enqueue(const QsaAttendKernelArgs& args, cudaStream_t stream) {
       "shared memory of dense attention"));
   const uint32_t tile_rows = kProductRows / (args.head_count / args.kv_head_count);
   const dim3 grid((args.pass.rows + tile_rows - 1) / tile_rows, args.kv_head_count);
-  kernel<<<grid, kThreads, kSharedBytes, stream>>>(args);
+  kernel<<<grid, kThreads, kSharedBytes, stream.get()>>>(args);
   return CudaStatus(cudaGetLastError(), "launch of dense attention");
 }
 
 template <int kDim>
-absl::Status EnqueueFormat(const QsaAttendKernelArgs& args, cudaStream_t stream) {
+absl::Status EnqueueFormat(const QsaAttendKernelArgs& args, CudaStreamView stream) {
   if (args.kv_format == KvFormat::kInt8) return Enqueue<kDim, KvFormat::kInt8>(args, stream);
   return Enqueue<kDim, KvFormat::kBf16>(args, stream);
 }
@@ -301,7 +301,7 @@ uint32_t QsaDenseSharedBytes(uint32_t head_dim) {
   return head_dim <= 128 ? kSharedBytesOf<128> : kSharedBytesOf<256>;
 }
 
-absl::Status EnqueueQsaDense(const QsaAttendKernelArgs& args, cudaStream_t stream) {
+absl::Status EnqueueQsaDense(const QsaAttendKernelArgs& args, CudaStreamView stream) {
   if (args.head_dim <= 64) return EnqueueFormat<64>(args, stream);
   if (args.head_dim <= 128) return EnqueueFormat<128>(args, stream);
   return EnqueueFormat<256>(args, stream);

@@ -20,6 +20,11 @@ __device__ inline QsaRowPlace PlaceOf(const GpuPassTable& pass, uint32_t layer, 
   return {segment.layers + layer, segment.base + (row - segment.row_begin)};
 }
 
+// The first position that the pass gives the sequence of `row`.
+__device__ inline uint32_t PassBegin(const GpuPassTable& pass, uint32_t row) {
+  return pass.segments[pass.row_segment[row]].base;
+}
+
 // The positions of one row, ascending: all up to its own, or those of `blocks` and of the tail that
 // no complete block covers.
 struct QsaPositions {

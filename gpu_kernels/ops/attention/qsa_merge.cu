@@ -4,6 +4,7 @@
 #include "cpu_kernels/ops/activation.h"
 #include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/attention/qsa_attend.cuh"
 #include "gpu_kernels/ops/attention/qsa_device.cuh"
@@ -69,15 +70,18 @@ __global__ void __launch_bounds__(kThreads) QsaMergeKernel(const QsaAttendKernel
   const bool valid = e < width;
   const uint32_t element_head = (valid ? e : 0) / args.head_dim;
   const float* const partial = args.partial + row_at * args.head_dim + e;
+  // Up to here: only the pass table, which is written before a pass.
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   float ahead[kSharesAhead];
 #pragma unroll
   for (uint32_t s = 0; s < kSharesAhead; ++s) {
-    ahead[s] = valid && s < shares ? __ldg(partial + size_t{s} * width) : 0.0f;
+    ahead[s] = valid && s < shares ? partial[size_t{s} * width] : 0.0f;
   }
-  const float z =
-      valid ? __ldg(args.qg + (size_t{row} * args.head_count + element_head) * 2 * args.head_dim +
-                    args.head_dim + e % args.head_dim)
-            : 0.0f;
+  const float z = valid
+                      ? args.qg[(size_t{row} * args.head_count + element_head) * 2 * args.head_dim +
+                                args.head_dim + e % args.head_dim]
+                      : 0.0f;
   for (uint32_t head = first_head + threadIdx.x / kWarpLanes; head <= last_head; head += kWarps) {
     WeighShares(args.softmax + row_at + head, args.head_count, shares,
                 weights.of[head - first_head], &weights.sum[head - first_head]);
@@ -93,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) QsaMergeKernel(const QsaAttendKernel
       if (s < shares) sum = __fmaf_rn(weight[s], ahead[s], sum);
     }
     for (uint32_t s = kSharesAhead; s < shares; ++s) {
-      sum = __fmaf_rn(weight[s], __ldg(partial + size_t{s} * width), sum);
+      sum = __fmaf_rn(weight[s], partial[size_t{s} * width], sum);
     }
     const float gate = SigmoidOf(z);
     y = __fmul_rn(__fdiv_rn(sum, weights.sum[element_head - first_head]), gate);
@@ -112,11 +116,11 @@ __global__ void __launch_bounds__(kThreads) QsaMergeKernel(const QsaAttendKernel
 
 }  // namespace
 
-absl::Status EnqueueQsaMerge(const QsaAttendKernelArgs& args, cudaStream_t stream) {
+absl::Status EnqueueQsaMerge(const QsaAttendKernelArgs& args, CudaStreamView stream) {
   const uint32_t width = args.head_count * args.head_dim;
   const dim3 grid((width + kThreads - 1) / kThreads, args.pass.rows);
-  QsaMergeKernel<<<grid, kThreads, 0, stream>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of the merge of attention");
+  return LaunchOverlapping("launch of the merge of attention", QsaMergeKernel,
+                           {.blocks = grid, .threads = kThreads}, stream, args);
 }
 
 }  // namespace hearth

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/attention/qsa_device.cuh"
 #include "gpu_kernels/ops/attention/qsa_select.cuh"
@@ -167,6 +168,8 @@ __device__ void ScoreTile(const QsaSelectKernelArgs& args, const GpuSegment& seg
 template <int kChunks>
 __global__ void __launch_bounds__(kThreads) QsaScoreKernel(const QsaSelectKernelArgs args) {
   extern __shared__ float4 shared[];  // (kTileRowsMax, heads, kChunks * kLanesPerKey)
+  AwaitLaunchBefore();
+  AllowLaunchAfter();
   const uint32_t segments = min(*args.pass.segment_count, kPassSegmentsMax);
   // Few keys: fewer rows a tile, so that every block of threads has one.
   uint32_t tile_rows = kTileRowsMax * 2;
@@ -210,13 +213,14 @@ __global__ void __launch_bounds__(kThreads) QsaScoreKernel(const QsaSelectKernel
 
 }  // namespace
 
-absl::Status EnqueueQsaScores(const QsaSelectKernelArgs& args, cudaStream_t stream) {
+absl::Status EnqueueQsaScores(const QsaSelectKernelArgs& args, CudaStreamView stream) {
   const uint32_t chunks = (args.indexer_head_dim + kValuesPerChunk - 1) / kValuesPerChunk;
   const auto launch = [&](auto kernel, uint32_t kernel_chunks) {
     const uint32_t shared_bytes = kTileRowsMax * args.indexer_head_count * kernel_chunks *
                                   kLanesPerKey * static_cast<uint32_t>(sizeof(float4));
-    kernel<<<kBlocksOfGrid, kThreads, shared_bytes, stream>>>(args);
-    return CudaStatus(cudaGetLastError(), "launch of the scores of attention blocks");
+    return LaunchOverlapping(
+        "launch of the scores of attention blocks", kernel,
+        {.blocks = kBlocksOfGrid, .threads = kThreads, .shared_bytes = shared_bytes}, stream, args);
   };
   if (chunks == 1) return launch(QsaScoreKernel<1>, 1);
   return launch(QsaScoreKernel<4>, 4);

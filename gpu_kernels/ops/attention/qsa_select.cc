@@ -31,8 +31,8 @@ absl::Status LaunchQsaSelect(const QsaDesc& desc, const QsaPlan& plan, const Qsa
   for (uint32_t row = 0; row < args.pass.rows; row += plan.score_rows) {
     kernel_args.row_begin = row;
     kernel_args.row_end = std::min(args.pass.rows, row + plan.score_rows);
-    HEARTH_RETURN_IF_ERROR(EnqueueQsaScores(kernel_args, stream.get()));
-    HEARTH_RETURN_IF_ERROR(EnqueueQsaChoice(kernel_args, stream.get()));
+    HEARTH_RETURN_IF_ERROR(EnqueueQsaScores(kernel_args, stream));
+    HEARTH_RETURN_IF_ERROR(EnqueueQsaChoice(kernel_args, stream));
   }
   return absl::OkStatus();
 }

@@ -1,12 +1,11 @@
 // The two kernels of LaunchQsaSelect.
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstdint>
 
 #include "absl/status/status.h"
 
+#include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/pass_table.h"
 
 namespace hearth {
@@ -23,9 +22,9 @@ struct QsaSelectKernelArgs {
 };
 
 // Scores of all complete blocks of rows that have more than block_count_max.
-absl::Status EnqueueQsaScores(const QsaSelectKernelArgs& args, cudaStream_t stream);
+absl::Status EnqueueQsaScores(const QsaSelectKernelArgs& args, CudaStreamView stream);
 
 // The choice from these scores, which are not negative.
-absl::Status EnqueueQsaChoice(const QsaSelectKernelArgs& args, cudaStream_t stream);
+absl::Status EnqueueQsaChoice(const QsaSelectKernelArgs& args, CudaStreamView stream);
 
 }  // namespace hearth

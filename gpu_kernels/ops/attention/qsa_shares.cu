@@ -10,6 +10,7 @@
 
 #include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/attention/kv_tile.cuh"
 #include "gpu_kernels/ops/attention/mma.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
@@ -75,7 +76,7 @@ __device__ inline Queries<kDim> LoadQueries(const QsaAttendKernelArgs& args, con
       float2 x = {0, 0};
       if (head < rh.group && d < args.head_dim) {
         const size_t at = size_t{rh.row} * args.head_count + rh.kv_head * rh.group + head;
-        x = __ldg(reinterpret_cast<const float2*>(args.qg + at * 2 * args.head_dim + d));
+        x = *reinterpret_cast<const float2*>(args.qg + at * 2 * args.head_dim + d);
       }
       const PairTerms terms = SplitPair(x.x, x.y);
       queries.high[step].x[i] = terms.high;
@@ -242,10 +243,13 @@ __device__ inline void StoreShare(const QsaAttendKernelArgs& args, const RowHead
   }
 }
 
-// List entries [begin, end) of one row: one share.
+// List entries [begin, end) of one row: one share. `early`: keys and values of its first tile are
+// asked for while the launch before this one runs, which writes neither.
 template <int kDim, KvFormat kFormat>
 __device__ void AttendShare(const QsaAttendKernelArgs& args, const RowHead& rh, uint32_t begin,
-                            uint32_t end, uint32_t share, Shared<kDim, kFormat>* shared) {
+                            uint32_t end, uint32_t share, bool early,
+                            Shared<kDim, kFormat>* shared) {
+  if (!early) AwaitLaunchBefore();
   const GpuLayerState state = *rh.state;
   const auto load = [&](const std::byte* cache, const float* scales, const uint32_t* positions,
                         KvTile<kDim, kFormat>* to) {
@@ -260,6 +264,8 @@ __device__ void AttendShare(const QsaAttendKernelArgs& args, const RowHead& rh, 
   __syncthreads();
   load(state.k, state.k_scale, shared->position[0], &shared->k);
   load(state.v, state.v_scale, shared->position[0], &shared->v);
+  if (early) AwaitLaunchBefore();
+  AllowLaunchAfter();
   const Queries<kDim> queries = LoadQueries<kDim, kFormat>(args, rh);
   uint32_t parity = 0;
   for (uint32_t at = begin; at < end; at += kTile, parity ^= 1) {
@@ -298,36 +304,43 @@ __global__ void __launch_bounds__(kThreads, 2) QsaSharesKernel(const QsaAttendKe
                       QsaPositions(place.position, args.chosen + size_t{row} * args.block_count_max,
                                    args.block_count_max, args.block_tokens),
                       row, blockIdx.y, args.head_count / args.kv_head_count};
-  if (args.dense_apart && rh.positions.blocks == nullptr) return;
+  if (args.dense_apart && rh.positions.blocks == nullptr) {
+    AwaitLaunchBefore();  // also for those who wait for this launch
+    return;
+  }
   const uint32_t share_positions = args.tiles_per_share * kTile;
   const uint32_t begin = blockIdx.z * share_positions;
   if (begin >= rh.positions.count) return;
   const uint32_t end = min(begin + share_positions, rh.positions.count);
-  AttendShare<kDim, kFormat>(args, rh, begin, end, blockIdx.z,
+  // The launches of this layer before this one write positions of the pass alone, and the choice.
+  const bool early =
+      rh.positions.blocks == nullptr && min(begin + kTile, end) <= PassBegin(args.pass, row);
+  AttendShare<kDim, kFormat>(args, rh, begin, end, blockIdx.z, early,
                              reinterpret_cast<Shared<kDim, kFormat>*>(memory));
 }
 
 template <int kDim, KvFormat kFormat>
-absl::Status Enqueue(const QsaAttendKernelArgs& args, cudaStream_t stream) {
+absl::Status Enqueue(const QsaAttendKernelArgs& args, CudaStreamView stream) {
   constexpr uint32_t kSharedBytes = sizeof(Shared<kDim, kFormat>);
   const auto kernel = QsaSharesKernel<kDim, kFormat>;
   HEARTH_RETURN_IF_ERROR(CudaStatus(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
       "shared memory of attention"));
   const dim3 grid(args.pass.rows, args.kv_head_count, args.share_count);
-  kernel<<<grid, kThreads, kSharedBytes, stream>>>(args);
-  return CudaStatus(cudaGetLastError(), "launch of attention");
+  return LaunchOverlapping("launch of attention", kernel,
+                           {.blocks = grid, .threads = kThreads, .shared_bytes = kSharedBytes},
+                           stream, args);
 }
 
 template <int kDim>
-absl::Status EnqueueFormat(const QsaAttendKernelArgs& args, cudaStream_t stream) {
+absl::Status EnqueueFormat(const QsaAttendKernelArgs& args, CudaStreamView stream) {
   if (args.kv_format == KvFormat::kInt8) return Enqueue<kDim, KvFormat::kInt8>(args, stream);
   return Enqueue<kDim, KvFormat::kBf16>(args, stream);
 }
 
 }  // namespace
 
-absl::Status EnqueueQsaShares(const QsaAttendKernelArgs& args, cudaStream_t stream) {
+absl::Status EnqueueQsaShares(const QsaAttendKernelArgs& args, CudaStreamView stream) {
   if (args.head_dim <= 32) return EnqueueFormat<32>(args, stream);
   if (args.head_dim <= 64) return EnqueueFormat<64>(args, stream);
   if (args.head_dim <= 128) return EnqueueFormat<128>(args, stream);
