@@ -2,6 +2,7 @@
 // outlier does not move.
 #include "runtime/plan/service_choice.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -224,6 +225,24 @@ TEST(ServiceChoice, AnUnknownCostAllowsOneProbeOfAWindowAndNoMore) {
   EXPECT_EQ(Choose(c, plan), 6u);
 }
 
+TEST(ServiceChoice, WhereUploadsComeFirstTheCpuIsLeftWhatItsCostIsLearnedFrom) {
+  const std::vector<uint32_t> rows(64, 5);
+  Case c{
+      .rows = rows,
+      .residency = std::vector<Residency>(64, Residency::kRam),
+      .limits = {
+          .pcie_bytes_left = 100000, .blob_bytes = 10, .uploads_max = 99, .uploads_first = true}};
+  WindowPlan plan = PlanOf(rows);
+  EXPECT_EQ(Choose(c, plan), 59u);
+  c.costs.pcie_expert_ns = 1000;  // known or not
+  EXPECT_EQ(Choose(c, plan), 59u);
+  c.limits.uploads_max = 7;
+  EXPECT_EQ(Choose(c, plan), 7u);
+  c.limits.uploads_max = 99;
+  UpdateCosts({.cpu_experts = 5, .cpu_rows = 25, .cpu_ns = 10000}, c.costs);
+  EXPECT_EQ(Choose(c, plan), 43u);  // 43 us beside 21 experts of 2 us
+}
+
 TEST(ServiceChoice, ASlotCacheWithoutSlotsUploadsNothing) {
   const std::vector<uint32_t> rows(6, 2);
   Case c{.rows = rows,
@@ -304,6 +323,61 @@ TEST(ServiceCosts, AMeasurementOfNothingChangesNothing) {
   EXPECT_EQ(costs.cpu_expert_ns, 5);
   EXPECT_EQ(costs.cpu_row_ns, 4);
   EXPECT_EQ(costs.pcie_expert_ns, 3);
+}
+
+// The least n of 0 to `misses` with the least time of the slower side.
+uint8_t BestSplit(uint32_t misses, const SplitCosts& costs) {
+  uint32_t best = 0;
+  double best_ns = 0;
+  for (uint32_t n = 0; n <= misses; ++n) {
+    const uint32_t cpu = misses - n;
+    const double ns = std::max(cpu == 0 ? 0 : costs.cpu_layer_ns + cpu * costs.cpu_expert_ns,
+                               n == 0 ? 0 : costs.link_layer_ns + n * costs.link_expert_ns);
+    if (n != 0 && !(ns < best_ns)) continue;
+    best = n;
+    best_ns = ns;
+  }
+  return static_cast<uint8_t>(best);
+}
+
+TEST(SplitMisses, TakesTheLeastTimeOfTheSlowerSide) {
+  const SplitCosts costs[] = {{37, 8, 53, 5}, {37, 0, 53, 0}, {100, 20, 10, 1}, {5, 1, 500, 20}};
+  for (const SplitCosts& c : costs) {
+    uint8_t streamed[40];
+    SplitMisses(-1, c, streamed);
+    for (uint32_t m = 0; m < 40; ++m) EXPECT_EQ(streamed[m], BestSplit(m, c)) << m;
+  }
+}
+
+TEST(SplitMisses, StreamsNothingWhileACostIsUnknownAndTheUsersShareRegardless) {
+  uint8_t streamed[9];
+  SplitMisses(-1, {.link_expert_ns = 5}, streamed);
+  EXPECT_THAT(streamed, testing::Each(0));
+  SplitMisses(-1, {.cpu_expert_ns = 5}, streamed);
+  EXPECT_THAT(streamed, testing::Each(0));
+  SplitMisses(0.5, {}, streamed);
+  EXPECT_THAT(streamed, testing::ElementsAre(0, 0, 1, 1, 2, 2, 3, 3, 4));
+  SplitMisses(1, {}, streamed);
+  EXPECT_THAT(streamed, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+}
+
+TEST(SplitMisses, CostsFollowWhatWasMeasured) {
+  SplitCosts costs;
+  UpdateSplit({.cpu_experts = 2, .cpu_ns = 100}, costs);
+  EXPECT_EQ(costs.cpu_expert_ns, 50);
+  EXPECT_EQ(costs.link_expert_ns, 0);
+  for (int i = 0; i < 2000; ++i) {
+    const uint32_t n = 1 + i % 4;
+    UpdateSplit({.cpu_experts = n,
+                 .cpu_ns = 10 + 30 * int64_t{n},
+                 .link_experts = n,
+                 .link_ns = 5 + 60 * int64_t{n}},
+                costs);
+  }
+  EXPECT_NEAR(costs.cpu_expert_ns, 30, 1);
+  EXPECT_NEAR(costs.cpu_layer_ns, 10, 2);
+  EXPECT_NEAR(costs.link_expert_ns, 60, 1);
+  EXPECT_NEAR(costs.link_layer_ns, 5, 2);
 }
 
 }  // namespace
