@@ -20,6 +20,7 @@
 #include "gpu_kernels/ops/gpu_expert_io.h"
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/ids.h"
+#include "runtime/base/top_logit.h"
 #include "runtime/base/window_trace.h"
 
 namespace hearth {
@@ -132,6 +133,16 @@ class Backend {
   // Logits of rows [row_begin, row_begin + row_count) of this pass: (row_count, vocab). After the
   // last layer of a trunk or draft pass.
   virtual absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) = 0;
+
+  // How many of a row's largest logits HeadTop tells at most; 0: none.
+  virtual uint32_t top_logits_max() const { return 0; }
+  // As Head, but only the `count` largest logits of each row: (row_count, count), by falling order,
+  // equal ones by rising token. False when some row's cannot be told so, as for a logit that is NaN
+  // or +inf: what Head gives must be looked at.
+  virtual absl::StatusOr<bool> HeadTop(uint32_t /*row_begin*/, uint32_t /*row_count*/,
+                                       uint32_t /*count*/, std::span<TopLogit>) {
+    return false;
+  }
 
   // Keeps the first `row_count` rows of `sequence` in the last trunk pass and drops the rest.
   // Every sequence of a pass must be committed before it takes part in another.

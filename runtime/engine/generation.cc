@@ -75,6 +75,10 @@ absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(ModelRunner& runn
   gen->logits_ = logits.first(window_floats);
   gen->draft_logits_ = logits.subspan(window_floats, row_floats);
   gen->rows_.reserve(rows_max);
+  const uint32_t needed = gen->sampler_.largest_needed();
+  if (!request.hash_logits && needed <= runner.top_logits_max()) gen->top_count_ = needed;
+  gen->top_.resize(uint64_t{rows_max} * gen->top_count_);
+  gen->top_rows_.reserve(rows_max);
   gen->emitted_.resize(rows_max);
   gen->drafts_.reserve(rows_max);
   gen->pair_tokens_.reserve(runner.options().limits.prompt_rows_max + rows_max);
@@ -96,8 +100,7 @@ absl::Status Generation::ReadPrompt(const PromptProgress& progress) {
     HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kPrompt, {&stats_.served, 1}));
     begin += count;
     if (begin == prompt.size()) {
-      HEARTH_RETURN_IF_ERROR(runner_.Head(static_cast<uint32_t>(count) - 1, 1,
-                                          logits_.first(runner_.geometry().vocab_count)));
+      HEARTH_RETURN_IF_ERROR(ReadHead(static_cast<uint32_t>(count) - 1, 1));
     }
     HEARTH_RETURN_IF_ERROR(runner_.Commit(*sequence_, static_cast<uint32_t>(count)));
     if (begin < prompt.size() && request_.drafts_max > 0) {
@@ -122,8 +125,13 @@ uint32_t Generation::DraftCount() const {
       std::min<uint64_t>({request_.drafts_max, budget_left - 1, room - 1}));
 }
 
-absl::StatusOr<TokenId> Generation::DraftChoice() {
-  HEARTH_RETURN_IF_ERROR(runner_.Head(0, 1, draft_logits_));
+absl::StatusOr<TokenId> Generation::DraftChoice(uint32_t row) {
+  if (runner_.top_logits_max() != 0) {
+    TopLogit best;
+    HEARTH_ASSIGN_OR_RETURN(const bool exact, runner_.HeadTop(row, 1, 1, {&best, 1}));
+    if (exact) return best.token;
+  }
+  HEARTH_RETURN_IF_ERROR(runner_.Head(row, 1, draft_logits_));
   return static_cast<TokenId>(std::max_element(draft_logits_.begin(), draft_logits_.end()) -
                               draft_logits_.begin());
 }
@@ -142,16 +150,15 @@ absl::Status Generation::Draft() {
                                                 : output_[p + 1 - prompt_count]);
   }
   HEARTH_RETURN_IF_ERROR(runner_.RunDraft(*sequence_, pair_tokens_, Backend::DraftSource::kTrunk));
-  HEARTH_RETURN_IF_ERROR(
-      runner_.Head(static_cast<uint32_t>(pair_tokens_.size()) - 1, 1, draft_logits_));
+  HEARTH_ASSIGN_OR_RETURN(const TokenId first,
+                          DraftChoice(static_cast<uint32_t>(pair_tokens_.size()) - 1));
   HEARTH_RETURN_IF_ERROR(runner_.CommitDraft(*sequence_));
-  drafts_.push_back(static_cast<TokenId>(
-      std::max_element(draft_logits_.begin(), draft_logits_.end()) - draft_logits_.begin()));
+  drafts_.push_back(first);
   while (drafts_.size() < count) {
     const TokenId last = drafts_.back();
     HEARTH_RETURN_IF_ERROR(
         runner_.RunDraft(*sequence_, {&last, 1}, Backend::DraftSource::kChained));
-    HEARTH_ASSIGN_OR_RETURN(const TokenId next, DraftChoice());
+    HEARTH_ASSIGN_OR_RETURN(const TokenId next, DraftChoice(0));
     drafts_.push_back(next);
   }
   stats_.draft_ns += clock_.NowNs() - start_ns;
@@ -169,7 +176,7 @@ absl::Status Generation::Step() {
   const auto rows = static_cast<uint32_t>(drafts_.size() + 1);
   const Segment segment{.sequence = sequence_.get(), .tokens = std::span(window).first(rows)};
   HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kWindow, {&stats_.served, 1}));
-  HEARTH_RETURN_IF_ERROR(runner_.Head(0, rows, logits_));
+  HEARTH_RETURN_IF_ERROR(ReadHead(0, rows));
   HEARTH_ASSIGN_OR_RETURN(const Acceptance accepted, Accept(rows, drafts_));
   HEARTH_RETURN_IF_ERROR(runner_.Commit(*sequence_, accepted.commit_row_count));
   for (uint32_t i = 0; i + 1 < rows; ++i) {
@@ -183,21 +190,36 @@ absl::Status Generation::Step() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Acceptance> Generation::Accept(uint32_t rows, std::span<const TokenId> drafts) {
-  const uint32_t vocab = runner_.geometry().vocab_count;
+absl::Status Generation::ReadHead(uint32_t row_begin, uint32_t rows) {
   rows_.clear();
+  top_rows_.clear();
+  if (top_count_ != 0) {
+    HEARTH_ASSIGN_OR_RETURN(const bool exact, runner_.HeadTop(row_begin, rows, top_count_, top_));
+    for (uint32_t r = 0; r < rows && exact; ++r) {
+      top_rows_.push_back(std::span(top_).subspan(size_t{r} * top_count_, top_count_));
+    }
+    if (exact) return absl::OkStatus();
+  }
+  const uint32_t vocab = runner_.geometry().vocab_count;
   for (uint32_t r = 0; r < rows; ++r) {
     rows_.push_back(logits_.subspan(size_t{r} * vocab, vocab));
   }
+  return runner_.Head(row_begin, rows, logits_.first(size_t{rows} * vocab));
+}
+
+absl::StatusOr<Acceptance> Generation::Accept(uint32_t rows, std::span<const TokenId> drafts) {
+  HEARTH_CHECK(rows_.size() + top_rows_.size() == rows);
   const auto budget = token_limit_ - static_cast<uint32_t>(output_.size());
-  HEARTH_ASSIGN_OR_RETURN(Acceptance accepted,
-                          AcceptWindow({.logits = rows_, .drafts = drafts, .token_budget = budget},
-                                       sampler_, emitted_));
+  HEARTH_ASSIGN_OR_RETURN(
+      Acceptance accepted,
+      AcceptWindow(
+          {.logits = rows_, .largest = top_rows_, .drafts = drafts, .token_budget = budget},
+          sampler_, emitted_));
   const uint32_t kept = KeepBeforeStopString(std::span(emitted_).first(accepted.token_count));
   if (stops_.stopped()) accepted = CutAcceptance(accepted, kept, sampler_);
   for (uint32_t i = 0; i < accepted.token_count; ++i) {
     output_.push_back(emitted_[i]);
-    hasher_->Add(rows_[i]);
+    if (request_.hash_logits) hasher_->Add(rows_[i]);
   }
   finish_ = accepted.finish;
   if (finished()) FinishText();
@@ -223,7 +245,7 @@ std::string Generation::TakeText() { return std::exchange(pending_text_, {}); }
 
 GenerationStats Generation::stats() const {
   GenerationStats stats = stats_;
-  stats.logits_xxh3 = hasher_->Digest();
+  if (request_.hash_logits) stats.logits_xxh3 = hasher_->Digest();
   return stats;
 }
 

@@ -36,6 +36,9 @@ struct GenerationRequest {
   SamplingParams sampling;
   std::vector<std::string> stop_strings;
   uint32_t context_tokens_max = 0;  // 0: the model's own
+  // Whether stats().logits_xxh3 is asked for: every logit then crosses to the host, even those that
+  // no choice looks at.
+  bool hash_logits = true;
 };
 
 struct GenerationStats {
@@ -47,8 +50,9 @@ struct GenerationStats {
   uint64_t decode_bytes = 0;                   // weights that decoding had to read, drafts included
   std::array<uint64_t, kDraftsMax> drafted{};  // by position in the window
   std::array<uint64_t, kDraftsMax> accepted{};
-  RequestCounts served;      // who computed the experts of its rows, drafting not counted
-  uint64_t logits_xxh3 = 0;  // over the fp32 logits that each emitted token was chosen from
+  RequestCounts served;  // who computed the experts of its rows, drafting not counted
+  // Over the fp32 logits that each emitted token was chosen from; 0: not asked for.
+  uint64_t logits_xxh3 = 0;
 };
 
 class Generation {
@@ -82,8 +86,10 @@ class Generation {
              const GenerationRequest& request, Sampler sampler, StopStringMatcher stops);
 
   absl::Status Draft();
-  absl::StatusOr<TokenId> DraftChoice();
-  // Chooses tokens from the first `rows` rows of logits_ and appends them to the output.
+  absl::StatusOr<TokenId> DraftChoice(uint32_t row);
+  // What the rows' tokens are chosen from: all their logits, or the largest.
+  absl::Status ReadHead(uint32_t row_begin, uint32_t rows);
+  // Chooses tokens from the rows that were read and appends them to the output.
   absl::StatusOr<Acceptance> Accept(uint32_t rows, std::span<const TokenId> drafts);
   uint32_t KeepBeforeStopString(std::span<const TokenId> emitted);
   void FinishText();
@@ -107,6 +113,10 @@ class Generation {
   std::span<float> logits_;           // (drafts_max + 1, vocab)
   std::span<float> draft_logits_;     // (vocab)
   std::vector<std::span<const float>> rows_;
+  uint32_t top_count_ = 0;     // largest logits that suffice; 0: all are needed
+  std::vector<TopLogit> top_;  // (drafts_max + 1, top_count_)
+  std::vector<std::span<const TopLogit>>
+      top_rows_;  // of the rows that were read; empty: all logits
   std::string pending_text_;
   GenerationStats stats_;
 };

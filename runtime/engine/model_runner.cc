@@ -206,6 +206,12 @@ absl::Status ModelRunner::Head(uint32_t row_begin, uint32_t row_count, std::span
   return backend_->Head(row_begin, row_count, logits);
 }
 
+absl::StatusOr<bool> ModelRunner::HeadTop(uint32_t row_begin, uint32_t row_count, uint32_t count,
+                                          std::span<TopLogit> top) {
+  const PassSpan span(trace_, clock_, "head");
+  return backend_->HeadTop(row_begin, row_count, count, top);
+}
+
 PassBytes ModelRunner::bytes_read() const {
   PassBytes bytes = bytes_;
   bytes.experts = experts_->tiers().ledger().total().total().bytes;

@@ -108,6 +108,9 @@ class ModelRunner {
                         Backend::DraftSource source);
   std::span<float> logits_buffer() { return backend_->logits_buffer(); }
   absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits);
+  uint32_t top_logits_max() const { return backend_->top_logits_max(); }
+  absl::StatusOr<bool> HeadTop(uint32_t row_begin, uint32_t row_count, uint32_t count,
+                               std::span<TopLogit> top);
   // The window is over when all its sequences are committed: heat ages and slots may change hands.
   absl::Status Commit(Sequence& sequence, uint32_t row_count);
   absl::Status CommitDraft(Sequence& sequence) { return backend_->CommitDraft(sequence); }

@@ -32,12 +32,13 @@ absl::StatusOr<std::vector<TokenId>> PromptTokens(const GenerateConfig& config,
 }
 
 GenerationRequest RequestOf(const GenerateConfig& config, std::vector<TokenId> prompt,
-                            const ModelGeometry& geometry) {
+                            const ModelGeometry& geometry, bool hash_logits) {
   GenerationRequest request{.prompt = std::move(prompt),
                             .max_tokens = config.max_tokens,
                             .drafts_max = geometry.has_mtp ? config.spec : 0,
                             .ignore_stop_tokens = config.ignore_eos,
-                            .stop_strings = config.stop};
+                            .stop_strings = config.stop,
+                            .hash_logits = hash_logits};
   request.sampling = {.temperature = config.temperature,
                       .top_k = config.top_k,
                       .top_p = config.top_p,
@@ -158,7 +159,7 @@ absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
   }
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<Generation> generation,
                           Generation::Create(*session.runner, *session.tokenizer, io.clock,
-                                             RequestOf(config, prompt, geometry)));
+                                             RequestOf(config, prompt, geometry, io.json)));
   std::string text;
   const auto take = [&] {
     const std::string piece = generation->TakeText();

@@ -12,6 +12,7 @@
 
 #include "gpu_kernels/device/device_buffer.h"
 #include "gpu_kernels/device/pinned_memory.h"
+#include "gpu_kernels/ops/sampling/top_logits.h"
 #include "runtime/backend/cuda/backend_plan.h"
 #include "runtime/backend/cuda/cuda_sequence.h"
 #include "runtime/backend/cuda/device_copy.h"
@@ -75,6 +76,11 @@ class CudaBackend final : public Backend {
     return {host_.logits, uint64_t{kHeadRows} * geometry().vocab_count};
   }
   absl::Status Head(uint32_t row_begin, uint32_t row_count, std::span<float> logits) override;
+  uint32_t top_logits_max() const override {
+    return std::min(kTopLogitsMax, geometry().vocab_count);
+  }
+  absl::StatusOr<bool> HeadTop(uint32_t row_begin, uint32_t row_count, uint32_t count,
+                               std::span<TopLogit> top) override;
   absl::Status Commit(Sequence& sequence, uint32_t row_count) override;
   absl::Status CommitDraft(Sequence& sequence) override;
   std::span<const float> residual() const override;
@@ -188,10 +194,9 @@ absl::Status CudaBackend::Allocate(const UploadProgress& progress) {
                            .output = buffers_.expert_y,
                            .on_card = {host_.on_card, uint64_t{plan_.shape.rows_max} * ranks}};
   if (options_.recorded_windows) {
-    HEARTH_ASSIGN_OR_RETURN(
-        windows_, RecordedWindows::Create(options_.gpu, g, plan_.forms,
-                                          options_.limits.window_rows_max, options_.wait_ns_max,
-                                          deps_.clock));
+    HEARTH_ASSIGN_OR_RETURN(windows_, RecordedWindows::Create(options_.gpu, g, plan_.forms,
+                                                              options_.limits.window_rows_max,
+                                                              options_.wait_ns_max, deps_.clock));
     expert_io_->table = windows_.get();
   }
   sequences_.reserve(kPassSegmentsMax);
@@ -520,6 +525,35 @@ absl::Status CudaBackend::Head(uint32_t row_begin, uint32_t row_count, std::span
     done += rows;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CudaBackend::HeadTop(uint32_t row_begin, uint32_t row_count, uint32_t count,
+                                          std::span<TopLogit> top) {
+  HEARTH_CHECK(row_begin + row_count <= rows_);
+  HEARTH_CHECK(count <= top_logits_max() && top.size() >= uint64_t{row_count} * count);
+  bool exact = true;
+  for (uint32_t done = 0; done < row_count && exact;) {
+    const uint32_t rows = std::min(row_count - done, kHeadRows);
+    const uint64_t tops = uint64_t{rows} * count;
+    HEARTH_RETURN_IF_ERROR(EnqueueHead(*pass_, row_begin + done, rows));
+    HEARTH_RETURN_IF_ERROR(LaunchTopLogits({.logits = buffers_.logits,
+                                            .rows = rows,
+                                            .vocab_count = geometry().vocab_count,
+                                            .count = count,
+                                            .top = buffers_.top,
+                                            .exact = buffers_.top_exact,
+                                            .workspace = buffers_.top_workspace},
+                                           stream()));
+    HEARTH_RETURN_IF_ERROR(
+        FetchAll({{host_.top, buffers_.top, tops * sizeof(TopLogit)},
+                  {host_.top_exact, buffers_.top_exact, rows * sizeof(uint32_t)}}));
+    HEARTH_RETURN_IF_ERROR(Await("head"));
+    if (recorded_ && windows_->under_way()) HEARTH_RETURN_IF_ERROR(windows_->End());
+    std::copy_n(host_.top, tops, top.begin() + uint64_t{done} * count);
+    exact = std::count(host_.top_exact, host_.top_exact + rows, 1u) == rows;
+    done += rows;
+  }
+  return exact;
 }
 
 absl::Status CudaBackend::Commit(Sequence& sequence, uint32_t row_count) {

@@ -97,6 +97,9 @@ void ReservePassBuffers(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeom
     ReserveQuantized(layout, b.draft_hidden_q, rows * g.stream_count, g.hidden);
   }
   layout.Reserve(b.logits, uint64_t{kHeadRows} * g.vocab_count);
+  layout.Reserve(b.top, uint64_t{kHeadRows} * kTopLogitsMax);
+  layout.Reserve(b.top_exact, kHeadRows);
+  layout.Reserve(b.top_workspace, TopLogitsWorkspaceBytes(kHeadRows));
 }
 
 void ReserveAheadBuffers(MemoryLayout& layout, GpuPassBuffers& ahead, const ModelGeometry& g,
@@ -139,6 +142,8 @@ void ReserveHostPassBuffers(MemoryLayout& layout, HostPassBuffers& b, const Mode
   layout.Reserve(b.ahead_nan_flag, 1);
   layout.Reserve(b.ahead_expert, uint64_t{shape.limits.window_rows_max} * g.moe.experts_per_token);
   layout.Reserve(b.logits, uint64_t{kHeadRows} * g.vocab_count);
+  layout.Reserve(b.top, uint64_t{kHeadRows} * kTopLogitsMax);
+  layout.Reserve(b.top_exact, kHeadRows);
 }
 
 }  // namespace hearth

@@ -8,6 +8,7 @@
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/mixer/quantized_out.h"
 #include "gpu_kernels/ops/pass_table.h"
+#include "gpu_kernels/ops/sampling/top_logits.h"
 #include "pack/format/geometry.h"
 #include "runtime/backend/backend.h"
 #include "runtime/backend/cuda/memory_layout.h"
@@ -81,7 +82,10 @@ struct GpuPassBuffers {
   float* draft_hidden = nullptr;  // D
   QuantizedOut draft_hidden_q;    // streams rows of hidden
 
-  float* logits = nullptr;  // (kHeadRows, vocab)
+  float* logits = nullptr;             // (kHeadRows, vocab)
+  TopLogit* top = nullptr;             // (kHeadRows, kTopLogitsMax)
+  uint32_t* top_exact = nullptr;       // (kHeadRows)
+  std::byte* top_workspace = nullptr;  // of LaunchTopLogits
 };
 
 // What the host writes before a pass and the card reads, first in pinned memory and then, copied,
@@ -106,6 +110,8 @@ struct HostPassBuffers {
   uint32_t* ahead_expert = nullptr;    // (window rows, ranks)
   uint32_t* ahead_nan_flag = nullptr;  // one; a guess may be no number
   float* logits = nullptr;             // (kHeadRows, vocab)
+  TopLogit* top = nullptr;             // (kHeadRows, kTopLogitsMax)
+  uint32_t* top_exact = nullptr;       // (kHeadRows)
 };
 
 struct GpuPassShape {

@@ -7,14 +7,16 @@ namespace hearth {
 
 absl::StatusOr<Acceptance> AcceptWindow(const WindowRows& rows, Sampler& sampler,
                                         std::span<TokenId> emitted) {
-  HEARTH_CHECK(!rows.logits.empty());
-  HEARTH_CHECK(rows.drafts.size() + 1 == rows.logits.size());
-  HEARTH_CHECK(emitted.size() >= rows.logits.size());
+  const size_t row_count = rows.logits.empty() ? rows.largest.size() : rows.logits.size();
+  HEARTH_CHECK(row_count != 0 && rows.drafts.size() + 1 == row_count);
+  HEARTH_CHECK(emitted.size() >= row_count);
   if (rows.token_budget == 0) return Acceptance{.finish = FinishReason::kLength};
   const uint32_t token_count_before = sampler.history().token_count();
   Acceptance result;
-  for (size_t row = 0; row < rows.logits.size(); ++row) {
-    const absl::StatusOr<TokenId> chosen = sampler.Sample(rows.logits[row]);
+  for (size_t row = 0; row < row_count; ++row) {
+    const absl::StatusOr<TokenId> chosen = rows.logits.empty()
+                                               ? sampler.SampleLargest(rows.largest[row])
+                                               : sampler.Sample(rows.logits[row]);
     if (!chosen.ok()) {
       sampler.PopTo(token_count_before);
       return chosen.status();

@@ -35,7 +35,9 @@ struct Acceptance {
 
 struct WindowRows {
   std::span<const std::span<const float>> logits;  // [T][vocab_count]
-  std::span<const TokenId> drafts;                 // [T - 1]
+  // [T][sampler.largest_needed()], see SampleLargest(): in place of logits, which are empty then.
+  std::span<const std::span<const TopLogit>> largest;
+  std::span<const TokenId> drafts;  // [T - 1]
   uint32_t token_budget = 0;  // output tokens that the request may still emit; 0 emits nothing
 };
 

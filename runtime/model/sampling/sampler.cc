@@ -293,15 +293,19 @@ double Sampler::KeepMinP() {
   return sum;
 }
 
-double Sampler::WeighTopK(std::span<const float> adjusted, float largest) {
-  SelectLargest(adjusted, config_.params.top_k);
-  AppendSelected(adjusted, largest);
+double Sampler::WeighSelected() {
   if (config_.params.top_p < 1) {
     double total = 0;
     for (const TokenProbability& candidate : candidates_) total += candidate.probability;
     KeepPrefix(config_.params.top_p * total);
   }
   return KeepMinP();
+}
+
+double Sampler::WeighTopK(std::span<const float> adjusted, float largest) {
+  SelectLargest(adjusted, config_.params.top_k);
+  AppendSelected(adjusted, largest);
+  return WeighSelected();
 }
 
 double Sampler::WeighTopP(std::span<const float> adjusted, float largest) {
@@ -342,6 +346,10 @@ absl::StatusOr<TokenId> Sampler::Sample(std::span<const float> logits) {
   if (config_.params.greedy()) return Greedy(adjusted);
   HEARTH_ASSIGN_OR_RETURN(const float largest, LargestLogit(adjusted));
   const double sum = Weigh(adjusted, largest);
+  return Draw(sum);
+}
+
+TokenId Sampler::Draw(double sum) const {
   const double target = sum * CounterUniform(config_.params.seed, history_.token_count(), 0);
   double running = 0;
   for (const TokenProbability& candidate : candidates_) {
@@ -349,6 +357,24 @@ absl::StatusOr<TokenId> Sampler::Sample(std::span<const float> logits) {
     if (running > target) return candidate.token;
   }
   return candidates_.back().token;
+}
+
+uint32_t Sampler::largest_needed() const {
+  if (!adjusted_.empty()) return 0;
+  return config_.params.greedy() ? 1 : std::min(config_.params.top_k, config_.vocab_count);
+}
+
+TokenId Sampler::SampleLargest(std::span<const TopLogit> largest) {
+  HEARTH_CHECK(!largest.empty() && largest.size() == largest_needed());
+  if (config_.params.greedy()) return largest[0].token;
+  const Weighing weighing(largest[0].logit, config_.params.temperature);
+  candidates_.clear();
+  for (const TopLogit& top : largest) {
+    const double weight = weighing.Weight(top.logit);
+    if (weight == 0) break;  // and so are all that follow
+    candidates_.push_back({.token = top.token, .probability = weight});
+  }
+  return Draw(WeighSelected());
 }
 
 absl::StatusOr<std::span<const TokenProbability>> Sampler::Distribution(

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 
 #include "runtime/base/ids.h"
+#include "runtime/base/top_logit.h"
 #include "runtime/model/sampling/sampling_params.h"
 #include "runtime/model/sampling/token_history.h"
 
@@ -60,6 +61,12 @@ class Sampler {
   // vocab_count values; NaN, +inf or nothing above -inf is DataLoss naming token and position.
   absl::StatusOr<TokenId> Sample(std::span<const float> logits);
 
+  // How many of a row's largest logits are all that a choice looks at; 0: it needs the row.
+  uint32_t largest_needed() const;
+  // The choice of Sample from a row whose largest_needed() largest logits these are, by falling
+  // order, equal ones by rising token, and in which no logit is NaN or +inf.
+  TokenId SampleLargest(std::span<const TopLogit> largest);
+
   // What Sample draws from: the tokens of non-zero probability, in the order of the draw (by
   // falling probability when top_k or top_p is on, otherwise by id). Valid until the next call.
   absl::StatusOr<std::span<const TokenProbability>> Distribution(std::span<const float> logits);
@@ -78,6 +85,8 @@ class Sampler {
   // Fills candidates_ with weights (the largest is 1) and returns their sum.
   double Weigh(std::span<const float> adjusted, float largest);
   double WeighTopK(std::span<const float> adjusted, float largest);
+  double WeighSelected();  // of candidates_, those that top_k kept
+  TokenId Draw(double sum) const;
   double WeighTopP(std::span<const float> adjusted, float largest);
   double WeighAll(std::span<const float> adjusted, float largest);
   // Keeps the shortest prefix of the sorted candidates_ that reaches `weight`; false if none does.

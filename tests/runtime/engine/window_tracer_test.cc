@@ -74,7 +74,9 @@ std::vector<Json> SpansOf(const WindowTracer& tracer) {
   const absl::StatusOr<std::string> text = tracer.ToJson("test");
   EXPECT_TRUE(text.ok()) << text.status();
   std::vector<Json> spans;
-  for (const Json& event : Json::parse(text.value_or("{\"traceEvents\":[]}")).at("traceEvents")) {
+  if (!text.ok()) return spans;
+  const Json parsed = Json::parse(*text);
+  for (const Json& event : parsed.at("traceEvents")) {
     if (event.at("ph") == "X") spans.push_back(event);
   }
   return spans;

@@ -66,6 +66,8 @@ class WindowTrace(unittest.TestCase):
                     self.assertLessEqual(span["ts"] + span["dur"], open_until[-1] + 0.002, lane)
                 open_until.append(span["ts"] + span["dur"])
         self.assertEqual(trace["otherData"]["dropped_spans"], 0)
+        # On a busy machine one of them may have had nothing to do.
+        self.assertTrue([lane for lane in lanes if lane.startswith("CPU worker ")])
         return trace["otherData"]["title"], lanes
 
     def test_a_windows_lanes_are_those_of_the_machine(self):
@@ -75,8 +77,7 @@ class WindowTrace(unittest.TestCase):
                                            self.file).stdout)
         title, lanes = self.check()
         self.assertIn(f"window {answer['timings']['windows'] - 1}", title)
-        self.assertLessEqual({"CPU passes", "CPU worker 0", "CPU worker 1", "NVMe", "copy"},
-                             set(lanes))
+        self.assertLessEqual({"CPU passes", "NVMe", "copy"}, set(lanes))
         self.assertLessEqual({"window", "draft", "trunk", "head", "commit"}, lanes["CPU passes"])
         plain = json.loads(self.run_model("--threads", 2).stdout)
         self.assertEqual(answer["logits_xxh3"], plain["logits_xxh3"])
@@ -96,7 +97,7 @@ class WindowTrace(unittest.TestCase):
         done = hearth("score", "--pack", self.pack, "--text", self.text, "--window", 3,
                       "--trace-window", self.file)
         self.assertEqual(done.returncode, OK, done.stderr)
-        self.assertIn("CPU worker 0", self.check()[1])
+        self.assertIn("trunk", self.check()[1]["CPU passes"])
         done = hearth("score", "--pack", self.pack, "--text", self.text, "--trace-window",
                       self.file)
         self.assertEqual(done.returncode, USAGE)
@@ -107,9 +108,7 @@ class WindowTrace(unittest.TestCase):
                       "--rows", "1,4", "--slots", "25%,50%", "--windows", 3, "--warm-up-windows", 2,
                       "--device", "cpu", "--scratch", self.dir, "--trace-window", self.file)
         self.assertEqual(done.returncode, OK, done.stderr)
-        title, lanes = self.check()
-        self.assertIn("50% slots, 4 rows, window 2", title)
-        self.assertIn("CPU worker 0", lanes)
+        self.assertIn("50% slots, 4 rows, window 2", self.check()[0])
 
     def test_what_cannot_be_is_refused_before_anything_is_loaded(self):
         done = self.run_model("--trace-window", self.dir / "no/such/trace.json", code=NOT_FOUND)

@@ -390,6 +390,37 @@ TEST_F(CudaBackendTest, DraftsStayWithTheCpu) {
   }
 }
 
+TEST_F(CudaBackendTest, TheLargestLogitsAreThoseOfTheHead) {
+  const std::vector<TokenId> ids = Ids("code", 70);
+  const auto sequence = NewSequence(*cuda_);
+  (void)rig_->Logits(*cuda_, *sequence, std::span(ids).first(60), Phase::kPrompt);
+  ASSERT_TRUE(cuda_->Commit(*sequence, 60).ok());
+  ASSERT_EQ(cuda_->top_logits_max(), 256u);
+  for (const uint32_t rows : {4u, 1u}) {
+    const auto at = sequence->token_count();
+    const std::vector<float> logits =
+        rig_->Logits(*cuda_, *sequence, std::span(ids).subspan(at, rows), Phase::kWindow);
+    for (const uint32_t count : {1u, 40u}) {
+      std::vector<TopLogit> top(rows * count);
+      const absl::StatusOr<bool> exact = cuda_->HeadTop(0, rows, count, top);
+      ASSERT_TRUE(exact.ok() && *exact) << exact.status();
+      for (uint32_t r = 0; r < rows; ++r) {
+        const auto row = std::span(logits).subspan(r * vocab(), vocab());
+        std::vector<TokenId> order(vocab());
+        std::iota(order.begin(), order.end(), 0);
+        std::ranges::stable_sort(order, [&](TokenId a, TokenId b) {
+          return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)];
+        });
+        for (uint32_t i = 0; i < count; ++i) {
+          EXPECT_EQ(top[r * count + i].token, order[i]) << "row " << r << ", " << i;
+          EXPECT_EQ(top[r * count + i].logit, row[static_cast<size_t>(order[i])]);
+        }
+      }
+    }
+    ASSERT_TRUE(cuda_->Commit(*sequence, rows).ok());
+  }
+}
+
 TEST_F(CudaBackendTest, PredictionsChangeNothing) {
   const std::vector<TokenId> ids = Ids("code", 70);
   const std::vector<float> want = Read(*cuda_, ids, 60, 5);

@@ -106,8 +106,17 @@ WindowRun DecodeByWindows(const ScriptedModel& model, const Request& request, ui
     const std::vector<std::vector<float>> rows = RowLogits(model, all, drafts);
     const std::vector<std::span<const float>> spans(rows.begin(), rows.end());
     const uint32_t budget = request.token_max - static_cast<uint32_t>(run.output.tokens.size());
-    const absl::StatusOr<Acceptance> accepted =
-        AcceptWindow({.logits = spans, .drafts = drafts, .token_budget = budget}, sampler, emitted);
+    WindowRows window{.logits = spans, .drafts = drafts, .token_budget = budget};
+    // Where the largest logits of a row suffice, every other window has no more.
+    std::vector<std::vector<TopLogit>> tops;
+    const uint32_t needed = run.window_count % 2 == 0 ? 0 : sampler.largest_needed();
+    for (size_t r = 0; r < rows.size() && needed != 0; ++r) {
+      tops.push_back(LargestOf(rows[r], needed));
+    }
+    const std::vector<std::span<const TopLogit>> top_spans(tops.begin(), tops.end());
+    window.largest = top_spans;
+    if (needed != 0) window.logits = {};
+    const absl::StatusOr<Acceptance> accepted = AcceptWindow(window, sampler, emitted);
     EXPECT_TRUE(accepted.ok()) << accepted.status();
     if (!accepted.ok()) return run;
     for (uint32_t i = 0; i < accepted->token_count; ++i) {

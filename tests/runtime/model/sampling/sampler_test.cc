@@ -421,6 +421,48 @@ TEST(Sampler, BitsAreTheSameEverywhere) {
   EXPECT_EQ(hash, 13192817626690625981u);
 }
 
+TEST(Sampler, TheLargestLogitsGiveTheChoiceOfTheRow) {
+  uint32_t rows_not_needed = 0;
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    Prng prng(seed);
+    const auto vocab = static_cast<uint32_t>(1 + prng.Below(300));
+    SamplerConfig config = RandomConfig(prng, vocab);
+    if (seed % 4 != 0) {  // nothing that changes logits
+      const SamplingParams all = config.params;
+      config.params = {.temperature = all.temperature,
+                       .top_k = all.top_k,
+                       .top_p = all.top_p,
+                       .min_p = all.min_p,
+                       .seed = all.seed};
+    }
+    Sampler sampler = Make(config);
+    const uint32_t needed = sampler.largest_needed();
+    const ScriptedModel model({.vocab_count = vocab, .seed = seed, .logit_step = 0.25f});
+    for (int position = 0; position < 8 && needed != 0; ++position) {
+      const std::vector<float> logits = model.Logits(sampler.history().tokens());
+      const TokenId token = Choose(sampler, logits);
+      ASSERT_EQ(sampler.SampleLargest(LargestOf(logits, needed)), token) << "seed " << seed;
+      sampler.Push(token);
+      ++rows_not_needed;
+    }
+  }
+  EXPECT_GT(rows_not_needed, 1000u);
+}
+
+TEST(Sampler, NeedsTheRowWhenLogitsChangeOrAllOfThemCount) {
+  const auto needed = [](const SamplingParams& params) {
+    return Make({.params = params, .vocab_count = 100}).largest_needed();
+  };
+  EXPECT_EQ(needed({}), 1u);
+  EXPECT_EQ(needed({.temperature = 1, .top_k = 40, .top_p = 0.9f, .min_p = 0.1f}), 40u);
+  EXPECT_EQ(needed({.temperature = 1, .top_k = 100}), 100u);
+  EXPECT_EQ(needed({.temperature = 1}), 0u);
+  EXPECT_EQ(needed({.temperature = 1, .top_p = 0.9f}), 0u);
+  EXPECT_EQ(needed({.repetition_penalty = 1.1f}), 0u);
+  EXPECT_EQ(needed({.presence_penalty = 0.5f}), 0u);
+  EXPECT_EQ(needed({.logit_bias = {{3, 1.0f}}}), 0u);
+}
+
 TEST(Sampler, CreateRefusesWhatItCannotServe) {
   EXPECT_FALSE(Sampler::Create({.vocab_count = 0}).ok());
   EXPECT_FALSE(Sampler::Create({.vocab_count = 1u << 31}).ok());

@@ -9,6 +9,7 @@
 
 #include "runtime/base/ids.h"
 #include "runtime/base/prng.h"
+#include "runtime/base/top_logit.h"
 
 namespace hearth {
 
@@ -40,5 +41,16 @@ class ScriptedModel {
  private:
   Options options_;
 };
+
+// The `count` largest logits: what a card tells of a row.
+inline std::vector<TopLogit> LargestOf(std::span<const float> logits, uint32_t count) {
+  std::vector<TopLogit> all;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    all.push_back({.logit = logits[i], .token = static_cast<TokenId>(i)});
+  }
+  std::ranges::stable_sort(all, [](const auto& a, const auto& b) { return a.logit > b.logit; });
+  all.resize(count);
+  return all;
+}
 
 }  // namespace hearth
