@@ -34,7 +34,8 @@ absl::StatusOr<GpuInfo> InfoOf(int index) {
   info.l2_bytes = static_cast<uint64_t>(properties.l2CacheSize);
   info.limits = {
       .multiprocessor_count = static_cast<uint32_t>(properties.multiProcessorCount),
-      .shared_bytes_per_block_max = static_cast<uint32_t>(properties.sharedMemPerBlockOptin)};
+      .shared_bytes_per_block_max = static_cast<uint32_t>(properties.sharedMemPerBlockOptin),
+      .sm = info.sm};
   return info;
 }
 

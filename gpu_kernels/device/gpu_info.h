@@ -18,6 +18,7 @@ using GpuId = Id<struct GpuTag>;  // CUDA's device ordinal, 0-based
 struct GpuLimits {
   uint32_t multiprocessor_count = 0;
   uint32_t shared_bytes_per_block_max = 0;  // after opting in
+  uint32_t sm = 0;                          // as GpuInfo has it; 0: any
 };
 
 struct GpuInfo {

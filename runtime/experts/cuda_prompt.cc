@@ -14,8 +14,13 @@ constexpr uint64_t kListAlignBytes = 256;
 
 uint32_t EntriesMax(const CudaPrompt::Shape& shape) { return shape.rows_max * shape.ranks; }
 
-ExpertGemmDesc DescOf(const ExpertLayout& layout, const CudaPrompt::Shape& shape) {
-  return {.layout = layout, .row_count = shape.rows_max, .entry_count = EntriesMax(shape)};
+// Of such kernels, where that matters.
+ExpertGemmDesc DescOf(const ExpertLayout& layout, const CudaPrompt::Shape& shape,
+                      ExpertGemmKind kind = ExpertGemmKind::kWarp) {
+  return {.kind = kind,
+          .layout = layout,
+          .row_count = shape.rows_max,
+          .entry_count = EntriesMax(shape)};
 }
 
 }  // namespace
@@ -142,14 +147,14 @@ absl::Status CudaPrompt::Put(uint64_t offset_bytes, std::span<const T> all, uint
 absl::Status CudaPrompt::PutList() {
   const Counts from = std::exchange(sent_, made_);
   HEARTH_RETURN_IF_ERROR(Put<ExpertFfnItem>(0, items_, from.items, made_.items));
-  HEARTH_RETURN_IF_ERROR(Put<ExpertFfnEntry>(places_.entries_offset_bytes, entries_, from.entries,
-                                             made_.entries));
+  HEARTH_RETURN_IF_ERROR(
+      Put<ExpertFfnEntry>(places_.entries_offset_bytes, entries_, from.entries, made_.entries));
   return Put<ExpertGemmTile>(places_.tiles_offset_bytes, tiles_, from.tiles, made_.tiles);
 }
 
 absl::Status CudaPrompt::Launch(uint32_t part) {
   const ExpertLayout& layout = layouts_[layer_.value];
-  ExpertGemmDesc desc = DescOf(layout, shape_);
+  ExpertGemmDesc desc = DescOf(layout, shape_, ExpertGemmKindFor(gpu_.limits));
   HEARTH_ASSIGN_OR_RETURN(const ExpertGemmPlan plan, PlanExpertGemm(desc));
   HEARTH_CHECK(plan.workspace_bytes <= workspace_->bytes());
   desc.row_count = rows_;

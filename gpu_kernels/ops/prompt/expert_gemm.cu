@@ -9,6 +9,7 @@
 #include "cpu_kernels/ops/activation.h"
 #include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/ops/prompt/gemm_args.h"
 #include "gpu_kernels/ops/prompt/gemm_tile.cuh"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
@@ -21,32 +22,6 @@ constexpr uint32_t kStages = 3;
 constexpr uint32_t kBands = kGemmWarps * kGemmWarpBands;  // of one block of threads
 constexpr uint32_t kColumnBytes = kGemmBlockValues * 2;   // of one column and block of x
 constexpr uint32_t kColumnPieces = kGemmStageBlocks * kColumnBytes / 16;  // copies of one stage
-
-// Row by row, pitch_blocks blocks from one to the next: 32 values as gemm_tile.cuh orders them, and
-// scale * 128.
-struct HalfRows {
-  std::byte* values;
-  float* scale;
-  uint32_t pitch_blocks;
-};
-
-struct KernelArgs {
-  const ExpertFfnItem* items;
-  const ExpertFfnEntry* entries;
-  const ExpertGemmTile* tiles;
-  HalfRows x;  // of this product: of the pass's rows, or of the entries
-  HalfRows h;  // of the entries; gate and up write it
-  float* y;
-  uint32_t y_stride;
-  bool gathers;  // x has the pass's rows
-  uint32_t cols;        // reduction length
-  uint32_t outputs;     // of each projection
-  uint32_t band_count;  // of each projection of this product
-  uint64_t band_bytes;
-  uint64_t projection_offset_bytes;  // of gate or down
-  uint64_t projection_bytes;         // up follows gate
-  uint64_t multiplier_offset_bytes;  // of gate or down
-};
 
 __device__ inline void CopyAsync16(void* to, const void* from, uint32_t bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
@@ -85,7 +60,7 @@ struct Bands {
 template <int kTiles>
 class StageCopies {
  public:
-  __device__ StageCopies(const KernelArgs& args, const Bands& bands, const ExpertGemmTile& tile)
+  __device__ StageCopies(const GemmKernelArgs& args, const Bands& bands, const ExpertGemmTile& tile)
       : sub_blocks_left_(args.cols / kNvfp4BlockValues),
         band_count_(bands.count),
         band_bytes_(args.band_bytes) {
@@ -121,8 +96,8 @@ class StageCopies {
       x_[i] += kGemmStageBlocks * kColumnBytes;
     }
     if (threadIdx.x < kTiles * 8 * kGemmStageBlocks) {
-      CopyAsync4(
-          &stage.scale[threadIdx.x % kGemmStageBlocks][threadIdx.x / kGemmStageBlocks], scale_);
+      CopyAsync4(&stage.scale[threadIdx.x % kGemmStageBlocks][threadIdx.x / kGemmStageBlocks],
+                 scale_);
     }
     scale_ += kGemmStageBlocks;
 
@@ -154,7 +129,7 @@ class StageCopies {
   static constexpr uint32_t kPieces = kTiles * 8 * kColumnPieces;
   static constexpr uint32_t kPieceRounds = (kPieces + kThreads - 1) / kThreads;
 
-  static __device__ size_t RowOf(const KernelArgs& args, const ExpertGemmTile& tile,
+  static __device__ size_t RowOf(const GemmKernelArgs& args, const ExpertGemmTile& tile,
                                  uint32_t column) {
     const uint32_t entry = tile.entry_begin + min(column, tile.columns - 1);
     return args.gathers ? args.entries[entry].x_row : entry;
@@ -179,7 +154,7 @@ struct Shared {
 
 // The whole reduction of the warp's bands over the tile's columns, into shared.totals.
 template <int kTiles>
-__device__ void MultiplyBands(const KernelArgs& args, const Bands& bands,
+__device__ void MultiplyBands(const GemmKernelArgs& args, const Bands& bands,
                               const ExpertGemmTile& tile, Shared<kTiles>& shared) {
   const uint32_t blocks = (args.cols + kGemmBlockValues - 1) / kGemmBlockValues;
   const uint32_t stage_count = (blocks + kGemmStageBlocks - 1) / kGemmStageBlocks;
@@ -223,12 +198,12 @@ __device__ inline float TotalOf(const Shared<kTiles>& shared, uint32_t row, uint
 }
 
 // The multipliers of gate, up and down follow each other.
-__device__ inline float MultiplierOf(const KernelArgs& args, const std::byte* blob, int index) {
+__device__ inline float MultiplierOf(const GemmKernelArgs& args, const std::byte* blob, int index) {
   return reinterpret_cast<const float*>(blob + args.multiplier_offset_bytes)[index];
 }
 
 // The projection's bands from `band` on, at most those of a warp.
-__device__ inline Bands BandsAt(const KernelArgs& args, const std::byte* projection,
+__device__ inline Bands BandsAt(const GemmKernelArgs& args, const std::byte* projection,
                                 uint32_t band) {
   if (band >= args.band_count) return {projection, 0};
   return {projection + band * args.band_bytes, min(kGemmWarpBands, args.band_count - band)};
@@ -240,7 +215,7 @@ constexpr uint32_t kGateBands = kBands / 2;  // of one block of threads; as many
 // up; both leave their totals in shared memory, where h is formed and quantised.
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
-    GateUpKernel(const KernelArgs args, uint32_t tile_begin) {
+    GateUpKernel(const GemmKernelArgs args, uint32_t tile_begin) {
   extern __shared__ uint4 shared_bytes[];
   const ExpertGemmTile tile = args.tiles[tile_begin + blockIdx.y];
   const std::byte* const blob = args.items[tile.item].blob;
@@ -277,7 +252,7 @@ __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
 // grid: (groups of kBands bands, tiles).
 template <int kTiles>
 __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
-    DownKernel(const KernelArgs args, uint32_t tile_begin) {
+    DownKernel(const GemmKernelArgs args, uint32_t tile_begin) {
   extern __shared__ uint4 shared_bytes[];
   __shared__ uint32_t y_row_of[kTiles * 8];
   const ExpertGemmTile tile = args.tiles[tile_begin + blockIdx.y];
@@ -314,12 +289,12 @@ __global__ void RowsKernel(HalfRows x, const int8_t* q, const float* scale, uint
   if (lane == 0) x.scale[to] = __fmul_rn(scale[from], kGemmScaleFactor);
 }
 
-using Kernel = void (*)(KernelArgs, uint32_t);
+using Kernel = void (*)(GemmKernelArgs, uint32_t);
 
 enum class Product { kGateUp, kDown };
 
 template <Product kProduct, uint32_t kClass>
-absl::Status Enqueue(const KernelArgs& args, uint32_t tile_begin, uint32_t tile_end,
+absl::Status Enqueue(const GemmKernelArgs& args, uint32_t tile_begin, uint32_t tile_end,
                      cudaStream_t stream) {
   if (tile_begin == tile_end) return absl::OkStatus();
   constexpr int kTiles = kGemmClassColumns[kClass] / 8;
@@ -338,13 +313,14 @@ absl::Status Enqueue(const KernelArgs& args, uint32_t tile_begin, uint32_t tile_
 }
 
 template <Product kProduct, size_t... kClasses>
-absl::Status EnqueueClasses(const KernelArgs& args, const ExpertGemmClasses& begin,
+absl::Status EnqueueClasses(const GemmKernelArgs& args, const ExpertGemmClasses& begin,
                             cudaStream_t stream, std::index_sequence<kClasses...>) {
+  constexpr size_t kCount = sizeof...(kClasses);
+  HEARTH_CHECK(begin[kCount] == begin[kGemmClassCount]);  // no larger ones
   absl::Status status;
   // The largest class first: what is small fills the end.
-  ((status.ok() ? void(status = Enqueue<kProduct, kGemmClassCount - 1 - kClasses>(
-                           args, begin[kGemmClassCount - 1 - kClasses],
-                           begin[kGemmClassCount - kClasses], stream))
+  ((status.ok() ? void(status = Enqueue<kProduct, kCount - 1 - kClasses>(
+                           args, begin[kCount - 1 - kClasses], begin[kCount - kClasses], stream))
                 : void()),
    ...);
   return status;
@@ -366,6 +342,12 @@ absl::Status LaunchExpertGemmRows(const ExpertGemmDesc& desc, const ExpertGemmPl
                                   const ExpertGemmRowsArgs& args, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const uint32_t blocks = ActivationBlocks(desc.layout.hidden);
+#ifdef HEARTH_PROMPT_WARPGROUPS
+  if (desc.kind == ExpertGemmKind::kWarpgroup) {
+    return LaunchWarpgroupRows(XRows(desc, plan, args.workspace), args.q, args.scale,
+                               desc.row_count, blocks, stream);
+  }
+#endif
   const dim3 grid(desc.row_count, (blocks + kGemmWarps - 1) / kGemmWarps);
   RowsKernel<<<grid, kThreads, 0, stream.get()>>>(XRows(desc, plan, args.workspace), args.q,
                                                   args.scale, blocks);
@@ -377,13 +359,13 @@ absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& 
                               CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const ExpertLayout& layout = desc.layout;
-  KernelArgs common = {};
+  GemmKernelArgs common = {};
   common.items = args.items;
   common.entries = args.entries;
   common.tiles = args.tiles;
   common.y = args.y;
   common.y_stride = args.y_stride;
-  const auto set_projection = [&](KernelArgs& kernel_args, Projection p) {
+  const auto set_projection = [&](GemmKernelArgs& kernel_args, Projection p) {
     kernel_args.cols = layout.cols(p);
     kernel_args.outputs = layout.rows(p);
     kernel_args.band_count = BandCount(layout.rows(p));
@@ -392,16 +374,22 @@ absl::Status LaunchExpertGemm(const ExpertGemmDesc& desc, const ExpertGemmPlan& 
     kernel_args.projection_bytes = layout.projection_bytes(p);
     kernel_args.multiplier_offset_bytes = layout.scale_offset_bytes(p);
   };
-  KernelArgs gate_up = common;
+  GemmKernelArgs gate_up = common;
   gate_up.x = XRows(desc, plan, args.workspace);
   gate_up.gathers = true;
   gate_up.h = HRows(desc, plan, args.workspace);
   set_projection(gate_up, Projection::kGate);
-  constexpr std::make_index_sequence<kGemmClassCount> kClasses;
-  HEARTH_RETURN_IF_ERROR(EnqueueClasses<Product::kGateUp>(gate_up, classes, stream.get(), kClasses));
-  KernelArgs down = common;
+  GemmKernelArgs down = common;
   down.x = HRows(desc, plan, args.workspace);
   set_projection(down, Projection::kDown);
+#ifdef HEARTH_PROMPT_WARPGROUPS
+  if (desc.kind == ExpertGemmKind::kWarpgroup) {
+    return LaunchWarpgroupProducts(gate_up, down, classes, stream);
+  }
+#endif
+  constexpr std::make_index_sequence<kGemmWarpColumnsMax / kGemmClassStep> kClasses;
+  HEARTH_RETURN_IF_ERROR(
+      EnqueueClasses<Product::kGateUp>(gate_up, classes, stream.get(), kClasses));
   return EnqueueClasses<Product::kDown>(down, classes, stream.get(), kClasses);
 }
 

@@ -30,9 +30,15 @@
 
 namespace hearth {
 
+// Whose kernels multiply: warps (every card), or warpgroups (compute capability 9.0, in a build for
+// it). The same bits.
+enum class ExpertGemmKind : uint8_t { kWarp, kWarpgroup };
+ExpertGemmKind ExpertGemmKindFor(const GpuLimits& gpu);
+
 // Columns (rows of x) of one block of threads, by class of kernel.
-inline constexpr uint32_t kGemmClassColumns[] = {16, 32, 48, 64, 80, 96};
-inline constexpr uint32_t kGemmClassCount = 6;
+inline constexpr uint32_t kGemmClassColumns[] = {16, 32, 48, 64, 80, 96, 112, 128};
+inline constexpr uint32_t kGemmClassCount = 8;
+inline constexpr uint32_t kGemmWarpColumnsMax = 96;  // of kWarp: more would not stay in registers
 inline constexpr uint32_t kGemmClassStep = kGemmClassColumns[0];
 
 // Up to kGemmClassColumns[class] entries of one expert.
@@ -51,10 +57,14 @@ struct ExpertGemmTiles {
   ExpertGemmClasses class_begin = {};
 };
 
-// Shared memory of a block of threads of a class.
+// Shared memory of a block of threads of a class, of kWarp.
 uint32_t ExpertGemmSharedBytes(uint32_t gemm_class);
-// Columns of the largest class that the card has shared memory for; 0: it has none for any.
-uint32_t ExpertGemmColumnsMax(const GpuLimits& gpu);
+// Columns of the largest class that such kernels have, on this card; 0: it has shared memory for
+// none.
+uint32_t ExpertGemmColumnsMax(ExpertGemmKind kind, const GpuLimits& gpu);
+inline uint32_t ExpertGemmColumnsMax(const GpuLimits& gpu) {
+  return ExpertGemmColumnsMax(ExpertGemmKindFor(gpu), gpu);
+}
 
 // Cuts every item into the fewest tiles of at most `columns_max`, of nearly equal columns. Tiles
 // count items from the first of `items`. Pure; reuses the vector's memory.
@@ -64,6 +74,7 @@ void CutExpertGemm(std::span<const ExpertFfnItem> items, uint32_t columns_max,
 uint64_t ExpertGemmTileBound(uint64_t item_count, uint64_t entry_count, uint32_t columns_max);
 
 struct ExpertGemmDesc {
+  ExpertGemmKind kind = ExpertGemmKind::kWarp;
   ExpertLayout layout;       // kNvfp4
   uint32_t row_count = 0;    // of x
   uint32_t entry_count = 0;  // of all experts together, at most

@@ -51,11 +51,20 @@ uint32_t ExpertGemmSharedBytes(uint32_t gemm_class) {
          kRowCount * columns * uint32_t{sizeof(float)};
 }
 
-uint32_t ExpertGemmColumnsMax(const GpuLimits& gpu) {
+ExpertGemmKind ExpertGemmKindFor(const GpuLimits& gpu) {
+#ifdef HEARTH_PROMPT_WARPGROUPS
+  if (gpu.sm == 90) return ExpertGemmKind::kWarpgroup;
+#endif
+  (void)gpu;
+  return ExpertGemmKind::kWarp;
+}
+
+uint32_t ExpertGemmColumnsMax(ExpertGemmKind kind, const GpuLimits& gpu) {
+  if (kind == ExpertGemmKind::kWarpgroup) return kGemmClassColumns[kGemmClassCount - 1];
   // Beside it the kernels keep row numbers of each column.
   constexpr uint32_t kOtherBytesPerColumn = 2 * sizeof(uint32_t);
   uint32_t columns = 0;
-  for (uint32_t c = 0; c < kGemmClassCount; ++c) {
+  for (uint32_t c = 0; c < kGemmClassCount && kGemmClassColumns[c] <= kGemmWarpColumnsMax; ++c) {
     const uint32_t other_bytes = kGemmClassColumns[c] * kOtherBytesPerColumn;
     if (ExpertGemmSharedBytes(c) + other_bytes > gpu.shared_bytes_per_block_max) break;
     columns = kGemmClassColumns[c];

@@ -22,58 +22,61 @@ inline constexpr uint32_t kGemmSegmentBlocks = 10;  // a segment of the canonica
 inline constexpr uint32_t kGemmWarps = 8;
 inline constexpr uint32_t kGemmWarpBands = 2;  // share what is read of the columns
 
-// fp16 weights carry 2^-7, so that the largest is finite and the smallest exact; the activation's
-// scale takes it back.
-inline constexpr float kGemmScaleFactor = 128.0f;
-
 // Bytes of one band in one stage: codes, then scales.
 inline constexpr uint32_t kGemmCodeBytes = kGemmStageBlocks * kBandRows * 16;
 inline constexpr uint32_t kGemmBandBytes = kGemmCodeBytes + kGemmStageBlocks * 2 * kBandRows;
 
-// What a sub-block's codes and scales of two rows become: A of mma.m16n8k16.
-struct WeightFragment {
-  uint32_t a[4];
+// Weights of a block of 32 values: A of mma.m16n8k16 for its two sub-blocks.
+struct BlockWeights {
+  uint32_t a[2][4];
 };
 
-// Codes of one row: byte b and byte b + 2 of `word`, b = shift / 8. E2M1's three magnitude bits in
-// the place of fp16's lowest exponent bits and highest mantissa bit are the same number times
-// 2^-14, subnormals included.
-__device__ inline void DecodeRow(uint32_t word, uint32_t shift, uint32_t scale_code, uint32_t& low,
-                                 uint32_t& high) {
-  constexpr uint32_t kMagnitude = 0x0E000E00u;
-  constexpr uint32_t kSign = 0x80008000u;
-  const uint32_t w = word >> shift;
-  const uint32_t low_bits = ((w << 9) & kMagnitude) | ((w << 12) & kSign);
-  const uint32_t high_bits = ((w << 5) & kMagnitude) | ((w << 8) & kSign);
-  // An E4M3 code seven bits higher is 2^-8 of its value as fp16; times 2^15 and 2^-14: 2^-7.
-  const uint32_t scale_bits = scale_code * 0x00800080u;
-  const __half2 scale = __hmul2(reinterpret_cast<const __half2&>(scale_bits),
-                                __half2half2(__ushort_as_half(0x7800)));  // 2^15
-  const __half2 low_scaled = __hmul2(reinterpret_cast<const __half2&>(low_bits), scale);
-  const __half2 high_scaled = __hmul2(reinterpret_cast<const __half2&>(high_bits), scale);
-  low = reinterpret_cast<const uint32_t&>(low_scaled);
-  high = reinterpret_cast<const uint32_t&>(high_scaled);
+// fp16 of the codes whose magnitudes `magnitudes` has at bits 9 to 11 and 25 to 27 and whose signs
+// `signs` has at bits 15 and 31. E2M1's three magnitude bits in the place of fp16's lowest exponent
+// bits and highest mantissa bit are the same number times 2^-14, subnormals included.
+__device__ inline __half2 Halves(uint32_t magnitudes, uint32_t signs) {
+  const uint32_t bits = (magnitudes & 0x0E000E00u) | (signs & 0x80008000u);
+  return reinterpret_cast<const __half2&>(bits);
 }
 
-// Sub-block `s` of the stage out of the warp's staged band.
-__device__ inline WeightFragment LoadWeights(const std::byte* band, uint32_t s, uint32_t lane) {
+__device__ inline uint32_t Scaled(__half2 value, __half2 scale) {
+  const __half2 scaled = __hmul2(value, scale);
+  return reinterpret_cast<const uint32_t&>(scaled);
+}
+
+// Block `block` of the stage out of the warp's staged band. A lane decodes bytes t % 2 and t % 2 +
+// 2 of a word of either sub-block: together they fill a word.
+__device__ inline BlockWeights LoadBlock(const std::byte* band, uint32_t block, uint32_t lane) {
   const uint32_t g = lane / 4;
   const uint32_t t = lane % 4;
-  const auto* words = reinterpret_cast<const uint32_t*>(band) + (2 * s + t / 2) * kBandRows;
-  const auto* scales = reinterpret_cast<const uint8_t*>(band + kGemmCodeBytes) + s * kBandRows;
-  WeightFragment w;
-  DecodeRow(words[g], t % 2 * 8, scales[g], w.a[0], w.a[2]);
-  DecodeRow(words[g + 8], t % 2 * 8, scales[g + 8], w.a[1], w.a[3]);
+  const auto* words = reinterpret_cast<const uint32_t*>(band) + (4 * block + t / 2) * kBandRows + g;
+  const auto* scales =
+      reinterpret_cast<const uint8_t*>(band + kGemmCodeBytes) + 2 * block * kBandRows + g;
+  const uint32_t selector = t % 2 == 0 ? 0x6240 : 0x7351;
+  BlockWeights w;
+#pragma unroll
+  for (uint32_t r = 0; r < 2; ++r) {
+    const uint32_t bytes =
+        __byte_perm(words[8 * r], words[2 * kBandRows + 8 * r], selector);  // of sub-blocks 0 1 0 1
+    const uint32_t scale_bits = scales[8 * r] * 0x80u + scales[kBandRows + 8 * r] * 0x800000u;
+    // An E4M3 code seven bits higher is 2^-8 of its value as fp16; times 2^15 and 2^-14: 2^-7.
+    const __half2 scale = __hmul2(reinterpret_cast<const __half2&>(scale_bits),
+                                  __half2half2(__ushort_as_half(0x7800)));  // 2^15
+    w.a[0][r] = Scaled(Halves(bytes << 9, bytes << 12), __low2half2(scale));
+    w.a[0][2 + r] = Scaled(Halves(bytes << 5, bytes << 8), __low2half2(scale));
+    w.a[1][r] = Scaled(Halves(bytes << 1, bytes << 4), __high2half2(scale));
+    w.a[1][2 + r] = Scaled(Halves(bytes >> 3, bytes), __high2half2(scale));
+  }
   return w;
 }
 
 // w (16 x 16) * x (16 x 8): rows g and g + 8, columns 2t and 2t + 1.
-__device__ inline float4 Multiply(const WeightFragment& w, uint32_t b0, uint32_t b1) {
+__device__ inline float4 Multiply(const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   float4 d;
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%10,%10,%10,%10};"
       : "=f"(d.x), "=f"(d.y), "=f"(d.z), "=f"(d.w)
-      : "r"(w.a[0]), "r"(w.a[1]), "r"(w.a[2]), "r"(w.a[3]), "r"(b0), "r"(b1), "f"(0.0f));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
   return d;
 }
 
@@ -115,12 +118,10 @@ struct BandSums {
 template <int kTiles>
 __device__ inline void AddBlock(const std::byte* bands, uint32_t block, const std::byte* x,
                                 const float* scale, uint32_t lane, BandSums<kTiles>& sums) {
-  WeightFragment w[kGemmWarpBands][2];
+  BlockWeights w[kGemmWarpBands];
 #pragma unroll
-  for (int i = 0; i < kGemmWarpBands; ++i) {
-    w[i][0] = LoadWeights(bands + i * kGemmBandBytes, 2 * block, lane);
-    w[i][1] = LoadWeights(bands + i * kGemmBandBytes, 2 * block + 1, lane);
-  }
+  for (int i = 0; i < kGemmWarpBands; ++i)
+    w[i] = LoadBlock(bands + i * kGemmBandBytes, block, lane);
   const auto* columns = reinterpret_cast<const uint4*>(x) + lane;  // column g, part t
   const auto* scales = reinterpret_cast<const float2*>(scale) + lane % 4;
 #pragma unroll
@@ -131,8 +132,8 @@ __device__ inline void AddBlock(const std::byte* bands, uint32_t block, const st
     float4 high[kGemmWarpBands];
 #pragma unroll
     for (int i = 0; i < kGemmWarpBands; ++i) {
-      low[i] = Multiply(w[i][0], b.x, b.y);
-      high[i] = Multiply(w[i][1], b.z, b.w);
+      low[i] = Multiply(w[i].a[0], b.x, b.y);
+      high[i] = Multiply(w[i].a[1], b.z, b.w);
     }
 #pragma unroll
     for (int i = 0; i < kGemmWarpBands; ++i) {

@@ -29,15 +29,13 @@ ExpertFfnCase PromptCase(uint32_t rows, uint32_t experts) {
   return c;
 }
 
-absl::Status Bench(uint32_t rows, uint32_t experts) {
-  HEARTH_ASSIGN_OR_RETURN(const GpuList list, ListGpus());
-  if (list.gpus.empty()) return absl::UnavailableError(list.reason);
-  const GpuInfo& gpu = list.gpus[0];
+absl::Status Bench(const GpuInfo& gpu, ExpertGemmKind kind, uint32_t rows, uint32_t experts) {
   HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, UniqueStream::Create(gpu.id));
   HEARTH_ASSIGN_OR_RETURN(const double read_rate, MeasureDeviceReadRate(gpu));
   const ExpertFfnCase c = PromptCase(rows, experts);
-  HEARTH_ASSIGN_OR_RETURN(const ExpertGemmOnGpu run,
-                          ExpertGemmOnGpu::Create(c, stream, ExpertGemmColumnsMax(gpu.limits)));
+  HEARTH_ASSIGN_OR_RETURN(
+      const ExpertGemmOnGpu run,
+      ExpertGemmOnGpu::Create(c, stream, kind, ExpertGemmColumnsMax(kind, gpu.limits)));
   HEARTH_RETURN_IF_ERROR(run.Launch(stream));
   HEARTH_RETURN_IF_ERROR(stream.Synchronize());
   std::vector<double> times;
@@ -55,8 +53,24 @@ absl::Status Bench(uint32_t rows, uint32_t experts) {
   const double operations = 2.0 * 3 * 2560 * 640 * static_cast<double>(c.entries.size());
   const double bytes = static_cast<double>(experts * c.layout.blob_bytes());
   const double floor = std::max(bytes / read_rate, operations / kInt8OpsPerSec);
-  std::printf("%6u %8u %8zu %10.1f %10.1f %10.1f %9.1f%%\n", rows, experts, c.entries.size(),
+  std::printf("%-10s %6u %8u %8zu %10.1f %10.1f %10.1f %9.1f%%\n",
+              kind == ExpertGemmKind::kWarp ? "warp" : "warpgroup", rows, experts, c.entries.size(),
               seconds * 1e6, floor * 1e6, operations / seconds * 1e-12, floor / seconds * 100);
+  return absl::OkStatus();
+}
+
+absl::Status BenchAll(std::span<const std::pair<uint32_t, uint32_t>> cases) {
+  HEARTH_ASSIGN_OR_RETURN(const GpuList list, ListGpus());
+  if (list.gpus.empty()) return absl::UnavailableError(list.reason);
+  const GpuInfo& gpu = list.gpus[0];
+  std::printf(
+      "kernels      rows  experts  entries         us   floor us     Tera-op/s  roofline\n");
+  for (const ExpertGemmKind kind : {ExpertGemmKind::kWarp, ExpertGemmKind::kWarpgroup}) {
+    if (kind == ExpertGemmKind::kWarpgroup && ExpertGemmKindFor(gpu.limits) != kind) continue;
+    for (const auto& [rows, experts] : cases) {
+      HEARTH_RETURN_IF_ERROR(Bench(gpu, kind, rows, experts));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -65,19 +79,13 @@ absl::Status Bench(uint32_t rows, uint32_t experts) {
 
 // usage: gpu_prompt_bench [ROWS EXPERTS]: only that case.
 int main(int argc, char** argv) {
-  std::printf("  rows  experts  entries         us   floor us     Tera-op/s  roofline\n");
   using Case = std::pair<uint32_t, uint32_t>;
   std::vector<Case> cases = {{256, 512}, {1024, 512}, {2048, 512}, {4096, 512}, {4096, 205}};
   if (argc == 3) {
     cases = {
         {static_cast<uint32_t>(std::atoi(argv[1])), static_cast<uint32_t>(std::atoi(argv[2]))}};
   }
-  for (const auto& [rows, experts] : cases) {
-    const absl::Status status = hearth::Bench(rows, experts);
-    if (!status.ok()) {
-      std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-      return 1;
-    }
-  }
-  return 0;
+  const absl::Status status = hearth::BenchAll(cases);
+  if (!status.ok()) std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return status.ok() ? 0 : 1;
 }

@@ -13,11 +13,12 @@ namespace hearth {
 class ExpertGemmOnGpu {
  public:
   static absl::StatusOr<ExpertGemmOnGpu> Create(const ExpertFfnCase& c, const UniqueStream& stream,
-                                                uint32_t columns_max) {
+                                                ExpertGemmKind kind, uint32_t columns_max) {
     HEARTH_ASSIGN_OR_RETURN(ExpertsOnGpu experts, ExpertsOnGpu::Create(c, stream));
     ExpertGemmTiles cut;
     CutExpertGemm(experts.host_items, columns_max, cut);
-    const ExpertGemmDesc desc{.layout = c.layout,
+    const ExpertGemmDesc desc{.kind = kind,
+                              .layout = c.layout,
                               .row_count = static_cast<uint32_t>(c.x.View().rows),
                               .entry_count = static_cast<uint32_t>(c.entries.size())};
     HEARTH_ASSIGN_OR_RETURN(const ExpertGemmPlan plan, PlanExpertGemm(desc));

@@ -56,10 +56,20 @@ TEST(ExpertGemmPlan, AnExpertIsCutIntoTheFewestTilesOfNearlyEqualColumns) {
 }
 
 TEST(ExpertGemmPlan, ClassesAreThoseThatTheCardsSharedMemoryHolds) {
-  EXPECT_EQ(ExpertGemmColumnsMax({.shared_bytes_per_block_max = 227 << 10}), 96u);  // sm_90
-  EXPECT_EQ(ExpertGemmColumnsMax({.shared_bytes_per_block_max = 99 << 10}), 48u);  // sm_86, 89, 120
-  EXPECT_EQ(ExpertGemmColumnsMax({.shared_bytes_per_block_max = 64 << 10}), 16u);
-  EXPECT_EQ(ExpertGemmColumnsMax({.shared_bytes_per_block_max = 1 << 10}), 0u);
+  const auto columns = [](uint32_t kib) {
+    return ExpertGemmColumnsMax(ExpertGemmKind::kWarp, {.shared_bytes_per_block_max = kib << 10});
+  };
+  EXPECT_EQ(columns(227), 96u);  // sm_90
+  EXPECT_EQ(columns(99), 48u);   // sm_86, 89, 120
+  EXPECT_EQ(columns(64), 16u);
+  EXPECT_EQ(columns(1), 0u);
+  EXPECT_EQ(ExpertGemmColumnsMax(ExpertGemmKind::kWarpgroup, {}), 128u);
+}
+
+TEST(ExpertGemmPlan, OtherCardsThanSm90HaveTheKernelsOfWarps) {
+  for (const uint32_t sm : {80u, 86u, 89u, 100u, 120u}) {
+    EXPECT_EQ(ExpertGemmKindFor({.sm = sm}), ExpertGemmKind::kWarp);
+  }
 }
 
 TEST(ExpertGemmPlan, WorkspacePartsAreAlignedAndDoNotOverlap) {
@@ -77,11 +87,15 @@ TEST(ExpertGemmPlan, WorkspacePartsAreAlignedAndDoNotOverlap) {
 
 TEST(ExpertGemmPlan, OtherFormatsAndNothingAreRefused) {
   const ExpertLayout bf16{ExpertFormat::kBf16, 2560, 640};
-  EXPECT_THAT(std::string(PlanExpertGemm({bf16, 1, 1}).status().message()),
-              testing::HasSubstr("bf16"));
+  EXPECT_THAT(
+      std::string(
+          PlanExpertGemm({.layout = bf16, .row_count = 1, .entry_count = 1}).status().message()),
+      testing::HasSubstr("bf16"));
   const ExpertLayout nvfp4{ExpertFormat::kNvfp4, 2560, 640};
-  EXPECT_EQ(PlanExpertGemm({nvfp4, 0, 1}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(PlanExpertGemm({nvfp4, 1, 0}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanExpertGemm({.layout = nvfp4, .entry_count = 1}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(PlanExpertGemm({.layout = nvfp4, .row_count = 1}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -18,16 +18,22 @@ class ExpertGemm : public OnGpu {
  protected:
   void ExpectTheCpusBits(const ExpertFfnCase& c, const std::string& what) {
     const ExpertFfnAnswer expected = AnswerOfCpu(c, SelectCpuKernels(DetectCpuFeatures()));
-    for (const uint32_t columns : kGemmClassColumns) {
-      if (columns > ExpertGemmColumnsMax(gpu().limits)) break;
-      ExpectBits(c, expected, columns, absl::StrCat(what, ", tiles of ", columns));
+    for (const ExpertGemmKind kind : {ExpertGemmKind::kWarp, ExpertGemmKind::kWarpgroup}) {
+      if (kind == ExpertGemmKind::kWarpgroup && ExpertGemmKindFor(gpu().limits) != kind) continue;
+      for (const uint32_t columns : kGemmClassColumns) {
+        if (columns > ExpertGemmColumnsMax(kind, gpu().limits)) break;
+        ExpectBits(c, expected, kind, columns,
+                   absl::StrCat(what, kind == ExpertGemmKind::kWarp ? ", warps" : ", warpgroups",
+                                ", tiles of ", columns));
+      }
     }
   }
 
  private:
-  void ExpectBits(const ExpertFfnCase& c, const ExpertFfnAnswer& expected, uint32_t columns_max,
-                  const std::string& what) {
-    const absl::StatusOr<ExpertGemmOnGpu> run = ExpertGemmOnGpu::Create(c, stream(), columns_max);
+  void ExpectBits(const ExpertFfnCase& c, const ExpertFfnAnswer& expected, ExpertGemmKind kind,
+                  uint32_t columns_max, const std::string& what) {
+    const absl::StatusOr<ExpertGemmOnGpu> run =
+        ExpertGemmOnGpu::Create(c, stream(), kind, columns_max);
     ASSERT_TRUE(run.ok()) << run.status();
     const absl::Status launched = run->Launch(stream());
     ASSERT_TRUE(launched.ok()) << launched;

@@ -1,0 +1,396 @@
+// The products of gpu_kernels/ops/prompt/expert_gemm.h on warpgroups of compute capability 9.0:
+// asynchronous tensor-core instructions that read activations from shared memory themselves, so
+// that warps decode weights and add results while others multiply.
+#include "absl/strings/str_cat.h"
+
+#include "cpu_kernels/ops/activation.h"
+#include "gpu_kernels/common/arithmetic.cuh"
+#include "gpu_kernels/device/cuda_status.cuh"
+#include "gpu_kernels/ops/prompt/gemm_args.h"
+#include "gpu_kernels/ops/prompt/gemm_tile.cuh"
+#include "gpu_kernels/ops/prompt/wgmma.cuh"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+constexpr uint32_t kWarps = 8;  // a band each; four of them multiply together
+constexpr uint32_t kThreads = kWarps * 32;
+constexpr uint32_t kStages = 2;
+constexpr uint32_t kGateBands = kWarps / 2;  // of a block of threads; as many of up
+constexpr uint32_t kRowBytes = kGemmStageBlocks * kGemmBlockValues * 2;  // of a column and a stage
+constexpr uint32_t kPieces = kRowBytes / 16;
+constexpr uint32_t kSubBlockBytes = kNvfp4BlockValues * 2;  // of a column
+
+// Where value `index` of a block of 32 stands: sub-block by sub-block, the order of LoadWeights().
+__device__ inline uint32_t HalfPositionOf(uint32_t index) {
+  const uint32_t in_line = index % 8;
+  const uint32_t t = index / 8 % 2 * 2 + in_line % 2;
+  return index / 16 * 16 + in_line / 4 * 8 + t * 2 + in_line / 2 % 2;
+}
+
+template <int kTiles>
+struct Shared {
+  std::byte x[kStages][kTiles * 8 * kRowBytes];  // 1024-byte aligned
+  // [block][pair of tiles][t][tile of the pair][column]: what a lane reads at once.
+  float scale[kStages][kGemmStageBlocks][kTiles * 8];
+  std::byte bands[kStages][kWarps][kGemmBandBytes];
+  float4 totals[kWarps][kTiles][32];
+  uint32_t y_row[kTiles * 8];
+};
+
+__device__ inline void CopyAsync16(void* to, const void* from, uint32_t bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from), "r"(bytes));
+}
+__device__ inline void CopyAsync4(void* to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+               "l"(from));
+}
+
+// Copies stage after stage: the block of threads its columns, every warp its band, zeros where
+// there is none. Columns beyond the tile's are its last one again: nobody reads what becomes of
+// them.
+template <int kTiles>
+class StageCopies {
+ public:
+  __device__ StageCopies(const GemmKernelArgs& args, const std::byte* band, bool there,
+                         const ExpertGemmTile& tile)
+      : x_(args.x.values), sub_blocks_left_(there ? args.cols / kNvfp4BlockValues : 0) {
+    const uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t i = 0; i < kRounds; ++i) {
+      const uint32_t row = RowOf(args, tile, i * kThreads / kPieces + threadIdx.x / kPieces);
+      x_offset_[i] = row * args.x.pitch_blocks * kGemmBlockValues * 2 + threadIdx.x % kPieces * 16;
+    }
+    scale_ = args.x.scale +
+             size_t{RowOf(args, tile, threadIdx.x / kGemmStageBlocks)} * args.x.pitch_blocks +
+             threadIdx.x % kGemmStageBlocks;
+    codes_ = band + lane * 16;
+    scales_ = band + size_t{args.cols} * 8 + lane % 4 * kBandRows;
+  }
+
+  __device__ void Copy(Shared<kTiles>& shared, uint32_t stage) {
+    const uint32_t column = threadIdx.x / kPieces;  // and every 32nd after it
+    std::byte* const x =
+        shared.x[stage] + column * kRowBytes + (threadIdx.x % kPieces ^ column % 8) * 16;
+#pragma unroll
+    for (uint32_t i = 0; i < kRounds; ++i) {
+      if ((i + 1) * kThreads <= kAllPieces || i * kThreads + threadIdx.x < kAllPieces) {
+        CopyAsync16(x + i * kThreads / kPieces * kRowBytes, x_ + x_offset_[i], 16);
+      }
+      x_offset_[i] += kRowBytes;
+    }
+    if (threadIdx.x < kTiles * 8 * kGemmStageBlocks) {
+      const uint32_t c = threadIdx.x / kGemmStageBlocks;
+      CopyAsync4(&shared.scale[stage][threadIdx.x % kGemmStageBlocks]
+                              [c / 16 * 16 + c % 8 / 2 * 4 + c / 8 % 2 * 2 + c % 2],
+                 scale_);
+    }
+    scale_ += kGemmStageBlocks;
+    const uint32_t lane = threadIdx.x % 32;
+    std::byte* const band = shared.bands[stage][threadIdx.x / 32];
+    CopyAsync16(band + lane * 16, codes_, lane / 8 < sub_blocks_left_ ? 16 : 0);
+    if (lane < 4) {
+      CopyAsync16(band + kGemmCodeBytes + lane * 16, scales_, lane < sub_blocks_left_ ? 16 : 0);
+    }
+    constexpr uint32_t kSubBlocks = kGemmStageBlocks * 2;
+    if (sub_blocks_left_ <= kSubBlocks) {
+      sub_blocks_left_ = 0;
+      return;
+    }
+    sub_blocks_left_ -= kSubBlocks;
+    codes_ += kSubBlocks * 128;
+    scales_ += kSubBlocks * kBandRows;
+  }
+
+ private:
+  static constexpr uint32_t kAllPieces = kTiles * 8 * kPieces;
+  static constexpr uint32_t kRounds = (kAllPieces + kThreads - 1) / kThreads;
+
+  static __device__ uint32_t RowOf(const GemmKernelArgs& args, const ExpertGemmTile& tile,
+                                   uint32_t column) {
+    const uint32_t entry = tile.entry_begin + min(column, tile.columns - 1);
+    return args.gathers ? args.entries[entry].x_row : entry;
+  }
+
+  const std::byte* x_;
+  uint32_t x_offset_[kRounds];
+  const float* scale_;
+  const std::byte* codes_;
+  const std::byte* scales_;
+  uint32_t sub_blocks_left_;
+};
+
+// What a lane has summed of the segment at hand; those before it are in shared memory.
+template <int kTiles>
+struct Sums {
+  float4 segment[kTiles];
+  float4* totals;
+
+  __device__ explicit Sums(float4* lane_totals) : totals(lane_totals) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) segment[n] = totals[n * 32] = float4{0, 0, 0, 0};
+  }
+  __device__ void EndSegment() {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const float4 total = totals[n * 32];
+      const float4 sum = segment[n];
+      totals[n * 32] = {__fadd_rn(total.x, sum.x), __fadd_rn(total.y, sum.y),
+                        __fadd_rn(total.z, sum.z), __fadd_rn(total.w, sum.w)};
+      segment[n] = float4{0, 0, 0, 0};
+    }
+  }
+};
+
+// Registers hold the sums of all columns and the results of some: what one product of a block is.
+template <int kTiles>
+constexpr int kPartTiles = kTiles <= 6    ? kTiles
+                           : kTiles == 10 ? 5
+                                          : 4;
+
+// Tiles [kBegin, kBegin + kCount) of one block: both sub-blocks' products, then their sums in
+// order.
+template <int kTiles, int kBegin, int kCount>
+__device__ inline void AddPart(const BlockWeights& w, uint32_t x, const float4* scale,
+                               Sums<kTiles>& sums) {
+  float first[kCount * 4];
+  float second[kCount * 4];
+  constexpr uint32_t kOffset = kBegin * 8 * kRowBytes / 16;
+  WgmmaFence();
+  Wgmma<kCount>(first, w.a[0], SwizzledRowsDescriptor(x + kOffset));
+  Wgmma<kCount>(second, w.a[1], SwizzledRowsDescriptor(x + kOffset + kSubBlockBytes / 16));
+  WgmmaCommit();
+  WgmmaWait();
+  WgmmaTake(first);
+  WgmmaTake(second);
+  float4 s;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int n = kBegin + i;
+    if (i == 0 || n % 2 == 0) s = scale[n / 2 * 4];
+    const float2 of_tile = n % 2 == 0 ? float2{s.x, s.y} : float2{s.z, s.w};
+    const float* const d = first + i * 4;
+    const float* const e = second + i * 4;
+    AddScaled(float4{d[0], d[1], d[2], d[3]}, of_tile, sums.segment[n]);
+    AddScaled(float4{e[0], e[1], e[2], e[3]}, of_tile, sums.segment[n]);
+  }
+}
+
+template <int kTiles, int kBegin = 0>
+__device__ inline void AddParts(const BlockWeights& w, uint32_t x, const float4* scale,
+                                Sums<kTiles>& sums) {
+  constexpr int kCount =
+      kTiles - kBegin < kPartTiles<kTiles> ? kTiles - kBegin : kPartTiles<kTiles>;
+  AddPart<kTiles, kBegin, kCount>(w, x, scale, sums);
+  if constexpr (kBegin + kCount < kTiles) AddParts<kTiles, kBegin + kCount>(w, x, scale, sums);
+}
+
+// The whole reduction of the warp's band over the tile's columns, into shared.totals.
+template <int kTiles>
+__device__ inline void MultiplyBand(const GemmKernelArgs& args, const std::byte* band, bool there,
+                                    const ExpertGemmTile& tile, Shared<kTiles>& shared) {
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t warp = threadIdx.x / 32;
+  const uint32_t blocks = (args.cols + kGemmBlockValues - 1) / kGemmBlockValues;
+  const uint32_t stage_count = (blocks + kGemmStageBlocks - 1) / kGemmStageBlocks;
+  StageCopies<kTiles> copies(args, band, there, tile);
+  copies.Copy(shared, 0);
+  asm volatile("cp.async.commit_group;");
+  Sums<kTiles> sums(&shared.totals[warp][0][lane]);
+  uint32_t left = kGemmSegmentBlocks;  // of the segment
+  for (uint32_t s = 0; s < stage_count; ++s) {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();  // the stage is there, and the one before it has been read
+    if (s + 1 < stage_count) copies.Copy(shared, (s + 1) % kStages);
+    asm volatile("cp.async.commit_group;");
+    const std::byte* const codes = shared.bands[s % kStages][warp];
+    const uint32_t x =
+        SwizzledRowsWord(static_cast<uint32_t>(__cvta_generic_to_shared(shared.x[s % kStages])));
+#pragma unroll
+    for (uint32_t block = 0; block < kGemmStageBlocks; ++block) {
+      if (s * kGemmStageBlocks + block >= blocks) break;
+      const auto* scale =
+          reinterpret_cast<const float4*>(shared.scale[s % kStages][block]) + lane % 4;
+      AddParts<kTiles>(LoadBlock(codes, block, lane), x + block * 2 * kSubBlockBytes / 16, scale,
+                       sums);
+    }
+    left -= kGemmStageBlocks;  // a segment is whole stages
+    if (left == 0) {
+      sums.EndSegment();
+      left = kGemmSegmentBlocks;
+    }
+  }
+  if (left != kGemmSegmentBlocks) sums.EndSegment();
+  asm volatile("cp.async.wait_group 0;");
+}
+
+// The total of a row of the block's bands and a column of the tile.
+template <int kTiles>
+__device__ inline float TotalOf(const Shared<kTiles>& shared, uint32_t row, uint32_t column) {
+  const float4& total = shared.totals[row / kBandRows][column / 8][row % 8 * 4 + column % 8 / 2];
+  return reinterpret_cast<const float*>(&total)[row % kBandRows / 8 * 2 + column % 2];
+}
+
+__device__ inline float MultiplierOf(const GemmKernelArgs& args, const std::byte* blob, int index) {
+  return reinterpret_cast<const float*>(blob + args.multiplier_offset_bytes)[index];
+}
+
+// The lower warpgroup multiplies gate, the other up; h is formed and quantised from their totals.
+template <int kTiles>
+__device__ inline void GateUp(const GemmKernelArgs& args, const ExpertGemmTile& tile,
+                              std::byte* memory) {
+  auto& shared = *reinterpret_cast<Shared<kTiles>*>(memory);
+  const std::byte* const blob = args.items[tile.item].blob;
+  const uint32_t warp = threadIdx.x / 32;
+  const uint32_t band = blockIdx.x * kGateBands + warp % kGateBands;
+  const bool there = band < args.band_count;
+  MultiplyBand<kTiles>(args,
+                       blob + args.projection_offset_bytes +
+                           warp / kGateBands * args.projection_bytes +
+                           (there ? band * args.band_bytes : 0),
+                       there, tile, shared);
+  __syncthreads();
+  const float gate_multiplier = MultiplierOf(args, blob, 0);
+  const float up_multiplier = MultiplierOf(args, blob, 1);
+  const uint32_t lane = threadIdx.x % 32;
+  const uint32_t h_blocks = (args.band_count + 1) / 2;
+  constexpr uint32_t kBlocks = kGateBands / 2;  // of 32 values of h
+  for (uint32_t job = warp; job < tile.columns * kBlocks; job += kWarps) {
+    const uint32_t column = job / kBlocks;
+    const uint32_t row = job % kBlocks * 32 + lane;
+    const bool valid = blockIdx.x * kGateBands + row / kBandRows < args.band_count;
+    const float gate = __fmul_rn(TotalOf<kTiles>(shared, row, column), gate_multiplier);
+    const float up =
+        __fmul_rn(TotalOf<kTiles>(shared, row + kGateBands * kBandRows, column), up_multiplier);
+    const QuantizedLane quantized = QuantizeLane(__fmul_rn(SiluOf(gate), up), valid);
+    const uint32_t h_block = blockIdx.x * kBlocks + job % kBlocks;
+    if (h_block >= h_blocks) continue;  // the same for the whole warp
+    const size_t at = size_t{tile.entry_begin + column} * args.h.pitch_blocks + h_block;
+    reinterpret_cast<__half*>(args.h.values + at * kGemmBlockValues * 2)[HalfPositionOf(lane)] =
+        __int2half_rn(quantized.q);
+    if (lane == 0) args.h.scale[at] = __fmul_rn(quantized.scale, kGemmScaleFactor);
+  }
+}
+
+template <int kTiles>
+__device__ inline void Down(const GemmKernelArgs& args, const ExpertGemmTile& tile,
+                            std::byte* memory) {
+  auto& shared = *reinterpret_cast<Shared<kTiles>*>(memory);
+  const std::byte* const blob = args.items[tile.item].blob;
+  if (threadIdx.x < tile.columns) {
+    shared.y_row[threadIdx.x] = args.entries[tile.entry_begin + threadIdx.x].y_row;
+  }
+  const uint32_t band = blockIdx.x * kWarps + threadIdx.x / 32;
+  const bool there = band < args.band_count;
+  MultiplyBand<kTiles>(args,
+                       blob + args.projection_offset_bytes + (there ? band * args.band_bytes : 0),
+                       there, tile, shared);
+  const float multiplier = MultiplierOf(args, blob, 0);
+  const uint32_t lane = threadIdx.x % 32;
+  const float4* const totals = &shared.totals[threadIdx.x / 32][0][lane];
+  const uint32_t output = band * kBandRows + lane / 4;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    const float4 total = totals[n * 32];
+    const float of[4] = {total.x, total.y, total.z, total.w};
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t column = n * 8 + lane % 4 * 2 + i % 2;
+      if (column >= tile.columns || output + i / 2 * 8 >= args.outputs) continue;
+      args.y[size_t{shared.y_row[column]} * args.y_stride + output + i / 2 * 8] =
+          __fmul_rn(of[i], multiplier);
+    }
+  }
+}
+
+// grid: (groups of bands, tiles), the largest tiles first.
+template <bool kIsGateUp>
+__global__ void __launch_bounds__(kThreads, 2) ProductKernel(const GemmKernelArgs args) {
+  extern __shared__ __align__(1024) std::byte memory[];
+  const ExpertGemmTile tile = args.tiles[gridDim.y - 1 - blockIdx.y];
+  const auto run = [&](auto tiles) {
+    if constexpr (kIsGateUp) {
+      GateUp<decltype(tiles)::value>(args, tile, memory);
+    } else {
+      Down<decltype(tiles)::value>(args, tile, memory);
+    }
+  };
+  switch ((tile.columns + kGemmClassStep - 1) / kGemmClassStep) {
+    case 1:
+      return run(std::integral_constant<int, 2>());
+    case 2:
+      return run(std::integral_constant<int, 4>());
+    case 3:
+      return run(std::integral_constant<int, 6>());
+    case 4:
+      return run(std::integral_constant<int, 8>());
+    case 5:
+      return run(std::integral_constant<int, 10>());
+    case 6:
+      return run(std::integral_constant<int, 12>());
+    case 7:
+      return run(std::integral_constant<int, 14>());
+    default:
+      return run(std::integral_constant<int, 16>());
+  }
+}
+
+// grid: (rows, groups of blocks), one warp a block.
+__global__ void RowsKernel(HalfRows x, const int8_t* q, const float* scale, uint32_t blocks) {
+  const uint32_t block = blockIdx.y * kWarps + threadIdx.x / 32;
+  if (block >= blocks) return;
+  const uint32_t lane = threadIdx.x % 32;
+  const size_t from = size_t{blockIdx.x} * blocks + block;
+  const size_t to = size_t{blockIdx.x} * x.pitch_blocks + block;
+  reinterpret_cast<__half*>(x.values + to * kGemmBlockValues * 2)[HalfPositionOf(lane)] =
+      __int2half_rn(q[from * kActivationBlockValues + lane]);
+  if (lane == 0) x.scale[to] = __fmul_rn(scale[from], kGemmScaleFactor);
+}
+
+uint32_t SharedBytes(uint32_t gemm_class) {
+  constexpr uint32_t kBytes[] = {sizeof(Shared<2>),  sizeof(Shared<4>),  sizeof(Shared<6>),
+                                 sizeof(Shared<8>),  sizeof(Shared<10>), sizeof(Shared<12>),
+                                 sizeof(Shared<14>), sizeof(Shared<16>)};
+  static_assert(sizeof(kBytes) / sizeof(kBytes[0]) == kGemmClassCount);
+  return kBytes[gemm_class];
+}
+
+template <bool kIsGateUp>
+absl::Status Enqueue(const GemmKernelArgs& args, const ExpertGemmClasses& classes,
+                     CudaStreamView stream) {
+  const uint32_t tile_count = classes[kGemmClassCount];
+  if (tile_count == 0) return absl::OkStatus();
+  uint32_t largest = kGemmClassCount - 1;
+  while (classes[largest] == tile_count) --largest;
+  const uint32_t bytes = SharedBytes(largest);
+  HEARTH_RETURN_IF_ERROR(CudaStatus(
+      cudaFuncSetAttribute(ProductKernel<kIsGateUp>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(SharedBytes(kGemmClassCount - 1))),
+      absl::StrCat("prompt product with ", bytes, " bytes of shared memory").c_str()));
+  constexpr uint32_t kGroup = kIsGateUp ? kGateBands : kWarps;
+  const dim3 grid((args.band_count + kGroup - 1) / kGroup, tile_count);
+  ProductKernel<kIsGateUp><<<grid, kThreads, bytes, stream.get()>>>(args);
+  return CudaStatus(cudaGetLastError(), "launch of a prompt product");
+}
+
+}  // namespace
+
+absl::Status LaunchWarpgroupRows(const HalfRows& x, const int8_t* q, const float* scale,
+                                 uint32_t rows, uint32_t blocks, CudaStreamView stream) {
+  const dim3 grid(rows, (blocks + kWarps - 1) / kWarps);
+  RowsKernel<<<grid, kThreads, 0, stream.get()>>>(x, q, scale, blocks);
+  return CudaStatus(cudaGetLastError(), "launch of a prompt product's rows");
+}
+
+absl::Status LaunchWarpgroupProducts(const GemmKernelArgs& gate_up, const GemmKernelArgs& down,
+                                     const ExpertGemmClasses& classes, CudaStreamView stream) {
+  HEARTH_RETURN_IF_ERROR(Enqueue<true>(gate_up, classes, stream));
+  return Enqueue<false>(down, classes, stream);
+}
+
+}  // namespace hearth
