@@ -22,7 +22,11 @@ bool ArrivesLate(Service service) { return service == Service::kPcie || service 
 }  // namespace
 
 ExpertTiers::ExpertTiers(const Deps& deps, const ExpertTiersOptions& options)
-    : deps_(deps), options_(options), ledger_(deps.store.layer_count()), costs_(options.costs) {
+    : deps_(deps),
+      options_(options),
+      ledger_(deps.store.layer_count()),
+      costs_(options.costs),
+      prompt_costs_(options.costs) {
   HEARTH_CHECK((deps.slots == nullptr) == (deps.device == nullptr));
   HEARTH_CHECK((deps.card != nullptr) == (deps.device != nullptr && deps.device->computes()));
   pcie_bytes_left_ = options.pcie_window_bytes_max;
@@ -189,12 +193,19 @@ void ExpertTiers::Choose(LayerId layer, TrafficKind kind) {
     limits.uploads_max = deps_.store.expert_count();
     if (is_prompt) {
       limits.pcie_bytes_left = UINT64_MAX;  // nobody's slot is taken, and nobody waits for a token
+      limits.uploads_first = true;
       for (size_t i = 0; i < heat_.size(); ++i) {
         heat_[i] = static_cast<float>(plan_.experts[i].entry_count);
       }
     }
   }
-  ChooseServices(residency_, {.heat = heat_, .wanted = wanted_}, limits, costs_, plan_);
+  ServiceCosts& costs = costs_at_hand();
+  if (costs.cpu_expert_ns <= 0) {  // what windows have shown is better than nothing
+    costs.cpu_expert_ns = costs_.cpu_expert_ns;
+    costs.cpu_row_ns = costs_.cpu_row_ns;
+  }
+  if (costs.pcie_expert_ns <= 0) costs.pcie_expert_ns = costs_.pcie_expert_ns;
+  ChooseServices(residency_, {.heat = heat_, .wanted = wanted_}, limits, costs, plan_);
   uint32_t slots_left = options_.promotions_max;
   for (size_t i = 0; i < plan_.experts.size(); ++i) {
     PlannedExpert& planned = plan_.experts[i];
@@ -461,7 +472,8 @@ absl::Status ExpertTiers::RetireCard() {
   if (!claims_.empty() && table_->streams()) {
     table_->Measured({.link_experts = times->streamed_count, .link_ns = times->stream_ns});
   } else {
-    UpdateCosts({.pcie_experts = times->streamed_count, .pcie_ns = times->stream_ns}, costs_);
+    UpdateCosts({.pcie_experts = times->streamed_count, .pcie_ns = times->stream_ns},
+                costs_at_hand());
   }
   return absl::OkStatus();
 }
@@ -547,7 +559,7 @@ void ExpertTiers::Record() {
   measured.pcie_experts =
       static_cast<uint32_t>(counts.of(Service::kPcie).distinct - streamed_.size());
   measured.pcie_ns = arrived_ns[pcie] - asked_ns[pcie];
-  UpdateCosts(measured, costs_);
+  UpdateCosts(measured, costs_at_hand());
   if (!claims_.empty() && counts.of(Service::kSsd).distinct == 0) {
     table_->Measured({.cpu_experts = measured.cpu_experts, .cpu_ns = pool_ns_});
   }

@@ -89,7 +89,8 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
 
   const WindowPlan& plan() const { return plan_; }  // of the last layer
   const Ledger& ledger() const { return ledger_; }
-  const ServiceCosts& costs() const { return costs_; }
+  const ServiceCosts& costs() const { return costs_; }  // of windows
+  const ServiceCosts& prompt_costs() const { return prompt_costs_; }
   const CardTable* card_table() const { return table_.get(); }  // null without a card
   // What happens when, from the next layer on; null: nobody asks, after what is still under way has
   // been told. Outlives that.
@@ -140,6 +141,8 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   void OnUploaded(uint32_t index, const absl::Status& status) override;
   void OnExpertDone(uint32_t index) override;
 
+  ServiceCosts& costs_at_hand() { return kind_ == TrafficKind::kPrompt ? prompt_costs_ : costs_; }
+
   Deps deps_;
   ExpertTiersOptions options_;
   std::unique_ptr<Promotions> promotions_;  // null without slots
@@ -147,7 +150,9 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
   TrafficObserver* observer_ = nullptr;
   WindowTrace* trace_ = nullptr;
   Ledger ledger_;
+  // Of windows and of prompts, whose experts have many rows each.
   ServiceCosts costs_;
+  ServiceCosts prompt_costs_;
   uint64_t pcie_bytes_left_ = 0;  // of this window
   bool window_has_prompt_ = false;
   bool more_fills_ = false;  // free slots may still be filled from what prompts have shown

@@ -12,6 +12,8 @@ constexpr double kAverageStep = 1.0 / 16;  // how far an average follows one mea
 // What a further row costs of an expert's first one before that is known: the weights are in the
 // cache by then, the arithmetic is not done.
 constexpr double kFirstRowRatio = 0.25;
+// Of the misses, the part that the CPU is given to learn its cost, where uploads come first.
+constexpr uint32_t kCpuProbeShare = 16;
 // A share times a count that should be a whole number may come out this much below it.
 constexpr double kShareRounding = 1e-9;
 
@@ -148,7 +150,10 @@ uint32_t ChooseServices(std::span<const Residency> residency, const MissHints& h
   uint32_t most = UploadLimit(limits, miss_count);
   const bool is_automatic = !(limits.pcie_share >= 0);
   const bool costs_known = costs.cpu_expert_ns > 0 && costs.pcie_expert_ns > 0;
-  if (is_automatic && !costs_known) {
+  const bool uploads_first = limits.uploads_first && costs.cpu_expert_ns <= 0;
+  if (is_automatic && uploads_first) {
+    most = std::min(most, miss_count - std::min(miss_count, 1 + miss_count / kCpuProbeShare));
+  } else if (is_automatic && !costs_known) {
     most = costs.pcie_expert_ns > 0 ? 0 : std::min({most, limits.probes_left, 1u});
   }
   if (most == 0) return 0;

@@ -66,6 +66,9 @@ struct ServiceLimits {
   // while that is not known, an automatic share uploads nothing else. The caller gives a window 1
   // of them and takes off what ChooseServices() returned.
   uint32_t probes_left = 0;
+  // Uploading is taken to be the faster while the CPU's cost is not known: an automatic share
+  // uploads all but a sixteenth then, the coldest, whose time tells.
+  bool uploads_first = false;
 };
 
 // Of plan.experts, by index; empty: nothing is known.

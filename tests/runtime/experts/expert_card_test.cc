@@ -156,6 +156,24 @@ TEST(ExpertCard, StreamedExpertsStayInRamUntilTheCardHasPassedTheLayer) {
   EXPECT_LE(rig.store.lease_count(), 8);  // of promotions under way
 }
 
+// With an automatic share and nothing known a prompt is the card's, but for what the CPU's cost is
+// learned from; what a prompt takes says nothing of windows.
+TEST(ExpertCard, APromptIsStreamedAndItsCostsAreItsOwn) {
+  Rig rig({.budget = {.slot_count = 6}, .has_card = true, .card_streams = true});
+  const Pass& prompt = TheWorld().passes[0];
+  const LayerCase& c = prompt.layers[0];
+  ASSERT_TRUE(rig.Run(c, prompt.kind).ok());
+  EXPECT_TRUE(rig.OutputIsRight(c));
+  const uint64_t misses = rig.distinct(Service::kPcie) + rig.distinct(Service::kCpu);
+  EXPECT_GT(misses, 8u);
+  EXPECT_EQ(rig.distinct(Service::kCpu), 1 + misses / 16);
+  rig.tiers->EndWindow(0);
+  EXPECT_GT(rig.tiers->prompt_costs().cpu_expert_ns, 0);
+  EXPECT_GT(rig.tiers->prompt_costs().pcie_expert_ns, 0);
+  EXPECT_EQ(rig.tiers->costs().cpu_expert_ns, 0);
+  EXPECT_EQ(rig.tiers->costs().pcie_expert_ns, 0);
+}
+
 TEST(ExpertCard, AnErrorFailsThePassAndTheNextOneIsRight) {
   using Step = FaultyCard::Step;
   for (const Step step : {Step::kBegin, Step::kStream, Step::kFinish, Step::kRetire}) {
