@@ -58,8 +58,8 @@ struct ComputeConfig {
   CpuIsaChoice cpu_isa = CpuIsaChoice::kAuto;
   uint32_t threads = 0;
   std::string cpus;
-  uint32_t prompt_chunk_tokens = 256;  // activations of a chunk stay in the second-level cache
-  bool ngram_in_memory = false;        // a token reads 16 rows of it: the file serves well
+  uint32_t prompt_chunk_tokens = 0;  // 0: as the device likes
+  bool ngram_in_memory = false;      // a token reads 16 rows of it: the file serves well
 
   template <class Visitor>
   void Visit(Visitor&& v) {
@@ -70,8 +70,8 @@ struct ComputeConfig {
     v("cpu_isa", cpu_isa, "same answer");
     v("threads", threads, "workers, 0 = one per core", {.minimum = 0, .maximum = 1024});
     v("cpus", cpus, "one worker on each instead, as 0-3,8", {.metavar = "LIST"});
-    v("prompt_chunk_tokens", prompt_chunk_tokens, "tokens read at once",
-      {.minimum = 1, .maximum = 4096});
+    v("prompt_chunk_tokens", prompt_chunk_tokens, "tokens read at once, 0 = as the device likes",
+      {.minimum = 0, .maximum = 4096});
     v("ngram_in_memory", ngram_in_memory, "load the n-gram table whole");
   }
 

@@ -27,6 +27,7 @@
 #include "tools/hearth/commands.h"
 #include "tools/hearth/made_up_experts.h"
 #include "tools/hearth/progress.h"
+#include "tools/hearth/prompt_bench.h"
 #include "tools/hearth/scratch_folder.h"
 #include "tools/hearth/stage_progress.h"
 #include "tools/hearth/synthetic_choice.h"
@@ -53,6 +54,9 @@ struct BenchWindowConfig {
   std::string rows = "1,2,4,8";
   uint32_t windows = 64;
   uint32_t warm_up_windows = 200;
+  std::string prompts;
+  uint32_t prompt_chunk = 2048;
+  float int8_tera_ops = 1979;  // an H200's, dense, by its data sheet
   std::string policy = "forecast";
   std::string pcie_share = "auto";
   std::string device = "auto";
@@ -72,6 +76,11 @@ struct BenchWindowConfig {
     v("rows", rows, "rows of a window, 1 to 8", {.metavar = "N,..."});
     v("windows", windows, "measured for each line", {.minimum = 3, .maximum = 100000});
     v("warm_up_windows", warm_up_windows, "before them", {.minimum = 0, .maximum = 1000000});
+    v("prompts", prompts, "prompts of so many tokens instead of windows", {.metavar = "N,..."});
+    v("prompt_chunk", prompt_chunk, "tokens of a prompt read at once",
+      {.minimum = 1, .maximum = 8192});
+    v("int8_tera_ops", int8_tera_ops, "rate of the card's tensor cores, for floors",
+      {.metavar = "N"});
     v("policy", policy, "which experts VRAM keeps", {.metavar = "NAME"});
     v("pcie_share", pcie_share, "misses uploaded, not computed by the CPU, 0 to 1",
       {.metavar = "auto|N"});
@@ -86,6 +95,7 @@ struct BenchWindowConfig {
     HEARTH_RETURN_IF_ERROR(MakeSyntheticGeometry(Shape()).status());
     HEARTH_RETURN_IF_ERROR(ParseSlotsList(slots).status());
     HEARTH_RETURN_IF_ERROR(ParseWindowList(rows).status());
+    HEARTH_RETURN_IF_ERROR(ParsePromptList(prompts).status());
     HEARTH_RETURN_IF_ERROR(ParsePcieShare(pcie_share).status());
     return ParseDevice(device).status();
   }
@@ -177,34 +187,13 @@ class WindowBench {
 
   // One line for every number of rows, from one load of the model.
   absl::StatusOr<std::vector<Line>> Measure(const std::string& slots) {
-    HEARTH_ASSIGN_OR_RETURN(const SlotsChoice choice, ParseSlots(slots));
-    HEARTH_ASSIGN_OR_RETURN(Pack pack, Pack::Open(pack_dir_));
     TraceRoutes routes(trace_);
-    RunnerOptions options;
-    options.gpu = gpu_;
-    options.limits = {.prompt_rows_max = kRowsMax, .window_rows_max = kRowsMax};
-    options.ngram_in_memory = true;
     HEARTH_ASSIGN_OR_RETURN(const std::vector<uint32_t> rows, ParseWindowList(config_.rows));
     const uint32_t rows_max = *std::max_element(rows.begin(), rows.end());
-    options.planned_context_tokens = (config_.windows + config_.warm_up_windows) * rows_max;
-    options.experts.slots = SlotBudget{.slot_count = choice.count, .share = choice.share};
-    options.experts.policy = config_.policy;
-    HEARTH_ASSIGN_OR_RETURN(options.experts.pcie_share, ParsePcieShare(config_.pcie_share));
-    options.experts.make_store = [this]() -> absl::StatusOr<std::unique_ptr<ExpertStore>> {
-      return experts_->MakeStore();
-    };
-    const uint32_t layer_count = pack.manifest.geometry.layer_count();
-    const uint64_t seed_tokens = trace_.token_count() / 4;
-    for (uint32_t l = 0; l < layer_count; ++l) {
-      options.experts.seeds.push_back(
-          routes.Sightings(LayerId(l), seed_tokens, experts_->expert_count()));
-    }
-    HEARTH_ASSIGN_OR_RETURN(
-        const std::unique_ptr<ModelRunner> runner,
-        ModelRunner::Load(std::move(pack), options, kernels_, *workers_.team, io_.clock, nullptr));
-    for (const std::string& note : runner->experts().Notes()) io_.talk << note << "\n";
-    runner->set_route_source(&routes);
-    uint64_t token = seed_tokens;
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
+                            Load(slots, {.prompt_rows_max = kRowsMax, .window_rows_max = kRowsMax},
+                                 (config_.windows + config_.warm_up_windows) * rows_max, routes));
+    uint64_t token = trace_.token_count() / 4;
     std::vector<Line> lines;
     // The trace is of the last line.
     std::optional<WindowTracer> tracer;
@@ -234,11 +223,62 @@ class WindowBench {
     return lines;
   }
 
+  // Likewise, for every prompt.
+  absl::StatusOr<std::vector<PromptTimes>> MeasurePrompts(const std::string& slots) {
+    TraceRoutes routes(trace_);
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<uint32_t> prompts, ParsePromptList(config_.prompts));
+    const uint32_t tokens_max = *std::max_element(prompts.begin(), prompts.end());
+    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
+                            Load(slots,
+                                 {.prompt_rows_max = std::min(config_.prompt_chunk, tokens_max),
+                                  .window_rows_max = kRowsMax},
+                                 tokens_max, routes));
+    uint64_t token = trace_.token_count() / 4;
+    std::vector<PromptTimes> times;
+    for (const uint32_t tokens : prompts) {
+      HEARTH_ASSIGN_OR_RETURN(times.emplace_back(),
+                              TimePrompts(*runner, routes, io_.clock, rates_,
+                                          config_.int8_tera_ops * 1e12, {.tokens = tokens}, token));
+    }
+    return times;
+  }
+
   const MemoryRates& rates() const { return rates_; }
   std::string Device() const { return gpu_ ? gpu_->name : std::string("the CPU plays the card"); }
   uint32_t worker_count() const { return workers_.team->worker_count(); }
 
  private:
+  // The model with so many slots; `routes` outlives it.
+  absl::StatusOr<std::unique_ptr<ModelRunner>> Load(const std::string& slots,
+                                                    const PassLimits& limits,
+                                                    uint32_t context_tokens, TraceRoutes& routes) {
+    HEARTH_ASSIGN_OR_RETURN(const SlotsChoice choice, ParseSlots(slots));
+    HEARTH_ASSIGN_OR_RETURN(Pack pack, Pack::Open(pack_dir_));
+    RunnerOptions options;
+    options.gpu = gpu_;
+    options.limits = limits;
+    options.ngram_in_memory = true;
+    options.planned_context_tokens = context_tokens;
+    options.experts.slots = SlotBudget{.slot_count = choice.count, .share = choice.share};
+    options.experts.policy = config_.policy;
+    HEARTH_ASSIGN_OR_RETURN(options.experts.pcie_share, ParsePcieShare(config_.pcie_share));
+    options.experts.make_store = [this]() -> absl::StatusOr<std::unique_ptr<ExpertStore>> {
+      return experts_->MakeStore();
+    };
+    const uint32_t layer_count = pack.manifest.geometry.layer_count();
+    const uint64_t seed_tokens = trace_.token_count() / 4;
+    for (uint32_t l = 0; l < layer_count; ++l) {
+      options.experts.seeds.push_back(
+          routes.Sightings(LayerId(l), seed_tokens, experts_->expert_count()));
+    }
+    HEARTH_ASSIGN_OR_RETURN(
+        std::unique_ptr<ModelRunner> runner,
+        ModelRunner::Load(std::move(pack), options, kernels_, *workers_.team, io_.clock, nullptr));
+    for (const std::string& note : runner->experts().Notes()) io_.talk << note << "\n";
+    runner->set_route_source(&routes);
+    return runner;
+  }
+
   absl::Status ChooseCard(const Pack& pack) {
     HEARTH_ASSIGN_OR_RETURN(const DeviceSetting setting, ParseDevice(config_.device));
     HEARTH_ASSIGN_OR_RETURN(const DeviceChoice choice,
@@ -305,18 +345,55 @@ Json LineJson(const Line& line) {
           {"ledger", std::move(ledger)}};
 }
 
+void PrintRates(const WindowBench& bench, const CommandIo& io) {
+  const MemoryRates& rates = bench.rates();
+  io.results << absl::StrFormat("%s, %d workers; GB/s measured: DRAM %.1f, card %.0f, link %.1f\n",
+                                bench.Device(), bench.worker_count(), rates.dram * 1e-9,
+                                rates.card * 1e-9, rates.link * 1e-9);
+}
+
+void PrintJson(const WindowBench& bench, const CommandIo& io, Json lines) {
+  const MemoryRates& rates = bench.rates();
+  io.results << Json{{"device", bench.Device()},         {"workers", bench.worker_count()},
+                     {"dram_bytes_per_sec", rates.dram}, {"card_bytes_per_sec", rates.card},
+                     {"link_bytes_per_sec", rates.link}, {"lines", std::move(lines)}}
+             << "\n";
+}
+
+absl::Status RunPrompts(const BenchWindowConfig& config, WindowBench& bench, const CommandIo& io) {
+  if (!io.json) {
+    PrintRates(bench, io);
+    io.results << PromptHeader();
+  }
+  Json lines = Json::array();
+  for (const std::string& slots : SplitCommas(config.slots)) {
+    HEARTH_ASSIGN_OR_RETURN(const std::vector<PromptTimes> measured, bench.MeasurePrompts(slots));
+    for (const PromptTimes& times : measured) {
+      if (io.json) {
+        lines.push_back(PromptJson(slots, times));
+      } else {
+        io.results << PromptLine(slots, times, bench.worker_count()) << std::flush;
+      }
+    }
+  }
+  if (io.json) {
+    PrintJson(bench, io, std::move(lines));
+  } else {
+    io.results << "+ floors of the dense weights and of the link; card, upload and cpu: time that "
+                  "the ledger has for them, side by side\n";
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunBenchWindow(const BenchWindowConfig& config, const CommandIo& io) {
   HEARTH_RETURN_IF_ERROR(CheckTraceFile(config.trace));
   WindowBench bench(config, io);
   HEARTH_RETURN_IF_ERROR(bench.Prepare());
-  const MemoryRates& rates = bench.rates();
+  if (!config.prompts.empty()) return RunPrompts(config, bench, io);
   if (!io.json) {
-    io.results << absl::StrFormat(
-        "%s, %d workers; GB/s measured: DRAM %.1f, card %.0f, link %.1f\n"
-        " slots rows    hits  ms/window  floor ms  floors  rows/s | ms: dense+    card   upload  "
-        "    cpu | MiB: card  upload     cpu\n",
-        bench.Device(), bench.worker_count(), rates.dram * 1e-9, rates.card * 1e-9,
-        rates.link * 1e-9);
+    PrintRates(bench, io);
+    io.results << " slots rows    hits  ms/window  floor ms  floors  rows/s | ms: dense+    card   "
+                  "upload      cpu | MiB: card  upload     cpu\n";
   }
   Json lines = Json::array();
   for (const std::string& slots : SplitCommas(config.slots)) {
@@ -325,15 +402,12 @@ absl::Status RunBenchWindow(const BenchWindowConfig& config, const CommandIo& io
       if (io.json) {
         lines.push_back(LineJson(line));
       } else {
-        io.results << LineText(line, bench.worker_count(), rates.card > 0) << std::flush;
+        io.results << LineText(line, bench.worker_count(), bench.rates().card > 0) << std::flush;
       }
     }
   }
   if (io.json) {
-    io.results << Json{{"device", bench.Device()},         {"workers", bench.worker_count()},
-                       {"dram_bytes_per_sec", rates.dram}, {"card_bytes_per_sec", rates.card},
-                       {"link_bytes_per_sec", rates.link}, {"lines", std::move(lines)}}
-               << "\n";
+    PrintJson(bench, io, std::move(lines));
   } else {
     io.results << "+ floor of the dense weights; card, upload and cpu: time that the ledger has "
                   "for them, side by side\n";

@@ -10,6 +10,7 @@ namespace hearth {
 namespace {
 
 constexpr uint32_t kRounds = 12;
+constexpr uint32_t kPromptRounds = 4;
 
 struct BenchCase {
   const char* what;
@@ -20,18 +21,19 @@ struct BenchCase {
 
 absl::Status RunCase(const GpuInfo& gpu, const RandomModel& model, const BenchCase& c) {
   CudaRig rig(gpu, {.model = model,
-                    .rows_max = 256,
+                    .rows_max = std::max(c.rows, 256u),
                     .budget = c.budget,
                     .pcie_share = c.pcie_share,
                     .slots = {}});
   HEARTH_RETURN_IF_ERROR(rig.Make());
-  if (c.budget.share == 1) {
+  if (c.budget.share > 0) {
     rig.cache().Seed(LayerId(0), std::vector<float>(model.expert_count, 1.0f));
     HEARTH_RETURN_IF_ERROR(rig.tiers().FillSlots(nullptr));
   }
   double host_us = 1e9, card_us = 1e9, stream_gbps = 0;
   uint64_t experts = 0;
-  for (uint32_t round = 0; round < kRounds; ++round) {
+  const uint32_t rounds = c.rows > 256 ? kPromptRounds : kRounds;
+  for (uint32_t round = 0; round < rounds; ++round) {
     const LedgerCounts before = rig.tiers().ledger().total();
     HEARTH_ASSIGN_OR_RETURN(const int64_t ns, rig.RunTimed(LayerId(0), c.rows, 7 + round % 2));
     rig.tiers().EndWindow(0);
@@ -46,7 +48,7 @@ absl::Status RunCase(const GpuInfo& gpu, const RandomModel& model, const BenchCa
           std::max(stream_gbps, static_cast<double>(pcie.bytes) / static_cast<double>(pcie.ns));
     }
   }
-  std::printf("%-28s %3u rows %3u experts  host %8.1f us  card %8.1f us  streamed %5.1f GB/s\n",
+  std::printf("%-28s %4u rows %3u experts  host %8.1f us  card %8.1f us  streamed %5.1f GB/s\n",
               c.what, c.rows, static_cast<uint32_t>(experts), host_us, card_us, stream_gbps);
   return absl::OkStatus();
 }
@@ -66,6 +68,16 @@ absl::Status Run() {
                              BenchCase{"all streamed", 256, 1, {.slot_count = 1}},
                              BenchCase{"half streamed, half by CPU", 4, 0.5, {.slot_count = 1}}}) {
     HEARTH_RETURN_IF_ERROR(RunCase(list.gpus[0], model, c));
+  }
+  RandomModel layer = model;  // a layer of the full model
+  layer.expert_count = 512;
+  layer.distinct_count = 16;
+  for (const uint32_t rows : {256u, 1024u, 2048u, 3200u}) {
+    for (const BenchCase& c : {BenchCase{"prompt, all in slots", rows, 0, {.share = 1}},
+                               BenchCase{"prompt, 40% in slots", rows, 1, {.share = 0.4}},
+                               BenchCase{"same, CPU takes its part", rows, -1, {.share = 0.4}}}) {
+      HEARTH_RETURN_IF_ERROR(RunCase(list.gpus[0], layer, c));
+    }
   }
   return absl::OkStatus();
 }

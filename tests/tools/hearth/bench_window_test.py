@@ -39,6 +39,20 @@ class BenchWindowTest(unittest.TestCase):
                 self.assertEqual(line["slot_count"], 32)
                 self.assertLess(line["hit_rate"], 1)
 
+    def test_prompts_are_read_in_chunks_and_served_whole(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            done = run(*SHAPE, "--slots", "25%,100%", "--scratch", scratch, "--json",
+                       "--prompts", "24,100", "--prompt-chunk", "64")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = json.loads(done.stdout)["lines"]
+        self.assertEqual([(line["slots"], line["tokens"], line["chunk_rows"]) for line in lines],
+                         [("25%", 24, 24), ("25%", 100, 64), ("100%", 24, 24), ("100%", 100, 64)])
+        for line in lines:
+            entries = sum(service["entries"] for service in line["ledger"].values())
+            self.assertEqual(entries, line["tokens"] * 4 * 10)
+            self.assertGreater(line["tokens_per_sec"], 0)
+            self.assertGreater(line["floor_sec"], line["dense_floor_sec"])
+
     def test_a_trace_of_other_experts_is_refused(self):
         with tempfile.TemporaryDirectory() as scratch:
             trace = os.path.join(scratch, "trace")
@@ -49,7 +63,7 @@ class BenchWindowTest(unittest.TestCase):
         self.assertIn(trace, done.stderr)
 
     def test_bad_values_are_usage_errors(self):
-        for flags in (["--slots", "many"], ["--rows", "9"], ["--device", "tpu"]):
+        for flags in (["--slots", "many"], ["--rows", "9"], ["--prompts", "x"], ["--device", "tpu"]):
             self.assertEqual(run(*flags).returncode, 2, flags)
 
 
