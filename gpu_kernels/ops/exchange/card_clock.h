@@ -41,7 +41,8 @@ class CardClock {
 absl::StatusOr<CardClock> MeasureCardClock(CudaStreamView stream, Clock& clock);
 
 // What the card spent on a layer's lists in a window at most kStampWindows old, once it has passed
-// the layer.
+// the layer: from when it had a list until the next thing that leaves a stamp. Where the card finds
+// the hits itself, what it does before it reads them counts as well: the shared expert.
 GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId layer);
 
 // Adds the card's lane of a window that has ended to `trace`: for each layer of
