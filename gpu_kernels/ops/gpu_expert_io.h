@@ -23,6 +23,9 @@ struct ExpertList;  // gpu_kernels/ops/exchange/exchange_host.h
 struct GpuListTimes {
   int64_t hits_ns = 0;
   int64_t late_ns = 0;
+  // When it began with each, on the host's clock; 0: not known, as without a trace.
+  int64_t hits_begin_ns = 0;
+  int64_t late_begin_ns = 0;
 };
 
 // The card's table of experts in windows whose launches were all enqueued beforehand

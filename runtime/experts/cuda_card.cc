@@ -448,6 +448,7 @@ absl::StatusOr<CardTimes> CudaCard::Retire() {
     if (streamed_count_ == 0 || stream_ns == 0) return times;
     times.stream_ns = stream_ns;
     times.streamed_count = streamed_count_;
+    times.stream_begin_ns = claims_streams_ ? spent.hits_begin_ns : spent.late_begin_ns;
     return times;
   }
   if (!std::exchange(has_begun_, false)) return times;

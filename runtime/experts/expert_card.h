@@ -36,6 +36,7 @@ struct CardTimes {
   int64_t layer_ns = 0;   // from when it began until it had passed
   int64_t stream_ns = 0;  // until the last of the streamed experts had come
   uint32_t streamed_count = 0;
+  int64_t stream_begin_ns = 0;  // of the process's Clock; 0: not known
 };
 
 // A layer is Claims(), Begin(), at most one Stream(), any number of Arrive(), Finish(), and later

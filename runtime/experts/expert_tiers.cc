@@ -435,8 +435,12 @@ absl::Status ExpertTiers::RunLayer(LayerId layer, const RouteInput& routes, cons
   if (bookkeeping_first) ProposeSwaps(kind);
   Choose(layer, kind);
   if (trace_ != nullptr) {
-    trace_->Add(
-        {.name = "plan", .begin_ns = begin_ns, .end_ns = deps_.clock.NowNs(), .layer = layer});
+    trace_->Add({.name = "plan",
+                 .begin_ns = begin_ns,
+                 .end_ns = deps_.clock.NowNs(),
+                 .layer = layer,
+                 .expert_count = static_cast<uint32_t>(plan_.experts.size()),
+                 .row_count = routes.rows});
   }
   const absl::Status status = RunPlan(layer, input, output, next);
   if (!lost_.ok()) return status;  // the device may still use all of it
@@ -469,6 +473,15 @@ absl::Status ExpertTiers::RetireCard() {
   if (!card_counts_) return absl::OkStatus();
   ledger_.AddTime(layer, Service::kVram, times->layer_ns);
   ledger_.AddTime(layer, Service::kPcie, times->stream_ns);
+  if (trace_ != nullptr && times->stream_begin_ns != 0) {
+    trace_->Add({.name = "stream",
+                 .lane = TraceLane::kCopy,
+                 .begin_ns = times->stream_begin_ns,
+                 .end_ns = times->stream_begin_ns + times->stream_ns,
+                 .layer = layer,
+                 .expert_count = times->streamed_count,
+                 .bytes = times->streamed_count * deps_.store.layout(layer).blob_bytes()});
+  }
   if (!claims_.empty() && table_->streams()) {
     table_->Measured({.link_experts = times->streamed_count, .link_ns = times->stream_ns});
   } else {

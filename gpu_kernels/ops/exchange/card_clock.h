@@ -43,7 +43,9 @@ absl::StatusOr<CardClock> MeasureCardClock(CudaStreamView stream, Clock& clock);
 // What the card spent on a layer's lists in a window at most kStampWindows old, once it has passed
 // the layer: from when it had a list until the next thing that leaves a stamp. Where the card finds
 // the hits itself, what it does before it reads them counts as well: the shared expert.
-GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId layer);
+// `clock`: for when it began; null: that is not asked for.
+GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId layer,
+                       const CardClock* clock = nullptr);
 
 // Adds the card's lane of a window that has ended to `trace`: for each layer of
 // [layer_begin, layer_end) what lies between its stamps, and before its first back to the last of

@@ -32,16 +32,22 @@ void CardClock::Add(const ClockSample& sample) {
 }
 
 // Stamps are there in this order, but for stages that the window does not have.
-GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId layer) {
+GpuListTimes ListTimes(const ExchangeHost& host, uint32_t sequence, LayerId layer,
+                       const CardClock* clock) {
   const auto stamps = host.Stamps(sequence, layer);
   const auto at = [&](ExchangeStamp stamp) { return stamps[static_cast<size_t>(stamp)]; };
   const auto between_ns = [](uint64_t begin_ns, uint64_t end_ns) {
     return begin_ns != 0 && end_ns > begin_ns ? static_cast<int64_t>(end_ns - begin_ns) : 0;
   };
   using enum ExchangeStamp;
+  const auto begin_ns = [&](uint64_t stamp_ns) {
+    return clock == nullptr || stamp_ns == 0 ? 0 : clock->ToHostNs(stamp_ns);
+  };
   const bool has_late = at(kLateBegin) != 0;
   return {.hits_ns = between_ns(at(kHitsEnd), at(has_late ? kLateBegin : kOutputsBegin)),
-          .late_ns = has_late ? between_ns(at(kLateEnd), at(kOutputsBegin)) : 0};
+          .late_ns = has_late ? between_ns(at(kLateEnd), at(kOutputsBegin)) : 0,
+          .hits_begin_ns = begin_ns(at(kHitsEnd)),
+          .late_begin_ns = begin_ns(at(kLateEnd))};
 }
 
 void AddCardSpans(const ExchangeHost& host, uint32_t sequence, uint32_t layer_begin,

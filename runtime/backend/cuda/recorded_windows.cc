@@ -206,7 +206,7 @@ absl::Status RecordedWindows::AwaitPassed(LayerId layer) {
 }
 
 GpuListTimes RecordedWindows::Times(uint32_t window, LayerId layer) const {
-  return ListTimes(exchange_->host(), window, layer);
+  return ListTimes(exchange_->host(), window, layer, trace_ == nullptr ? nullptr : &card_clock_);
 }
 
 }  // namespace hearth

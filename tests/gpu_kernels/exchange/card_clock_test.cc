@@ -102,6 +102,12 @@ TEST_F(CardSpans, ListsTakeFromTheirArrivalToWhatTheCardDidNext) {
   EXPECT_EQ(ListTimes(host, before, LayerId(1)).late_ns, 0);
   EXPECT_EQ(ListTimes(host, sequence, LayerId(1)).hits_ns, 400);
   EXPECT_EQ(ListTimes(host, sequence, LayerId(1)).late_ns, 50);
+  EXPECT_EQ(ListTimes(host, sequence, LayerId(1)).late_begin_ns, 0) << "without a clock";
+  CardClock card;
+  card.Add({.host_before_ns = 70'000, .card_ns = 0, .host_after_ns = 70'000});
+  EXPECT_EQ(ListTimes(host, sequence, LayerId(1), &card).hits_begin_ns, 78'000);
+  EXPECT_EQ(ListTimes(host, sequence, LayerId(1), &card).late_begin_ns, 78'450);
+  EXPECT_EQ(ListTimes(host, sequence, LayerId(0), &card).hits_begin_ns, 0) << "not passed";
   EXPECT_EQ(ListTimes(host, sequence, LayerId(0)).hits_ns, 0) << "not passed";
 }
 
