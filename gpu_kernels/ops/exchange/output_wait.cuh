@@ -12,18 +12,19 @@ namespace hearth {
 // grid. What says whether outputs follow must have been written by a launch before the one before.
 __device__ inline void AwaitOutputs(const OutputWait& wait, bool stamps) {
   const LayerWords& words = wait.words;
-  if (threadIdx.x != 0) {
-    AwaitLaunchBefore();
-    __syncthreads();
-    return;
+  const bool looks = threadIdx.x == 0;
+  uint32_t sequence = 0;
+  bool may_come = false;
+  uint64_t word = 0;
+  if (looks) {
+    sequence = words.state->sequence;
+    may_come = (words.state->flags & kListOutputsFollow) != 0;
+    // A first look: its trip over the link passes while the launch before ends.
+    if (may_come) word = LoadAcquire(wait.outputs);
   }
-  const uint32_t sequence = words.state->sequence;
-  const bool may_come = (words.state->flags & kListOutputsFollow) != 0;
-  // A first look: its trip over the link passes while the launch before ends.
-  uint64_t word = may_come ? LoadAcquire(wait.outputs) : 0;
   AwaitLaunchBefore();
-  if (stamps) Stamp(words, sequence, ExchangeStamp::kOutputsBegin);
-  if (may_come && words.state->failed == 0) {
+  if (looks && stamps) Stamp(words, sequence, ExchangeStamp::kOutputsBegin);
+  if (looks && may_come && words.state->failed == 0) {
     const uint64_t start_ns = GlobalTimerNs();
     while (TagOf(word) != sequence && GlobalTimerNs() - start_ns < words.wait_ns_max) {
       word = LoadAcquire(wait.outputs);
@@ -34,7 +35,7 @@ __device__ inline void AwaitOutputs(const OutputWait& wait, bool stamps) {
       Fail(words, sequence, ExchangeStage::kNone);
     }
   }
-  if (stamps) Stamp(words, sequence, ExchangeStamp::kOutputsEnd);
+  if (looks && stamps) Stamp(words, sequence, ExchangeStamp::kOutputsEnd);
   __syncthreads();
 }
 
