@@ -72,7 +72,6 @@ __global__ void __launch_bounds__(kThreads) QsaMergeKernel(const QsaAttendKernel
   const float* const partial = args.partial + row_at * args.head_dim + e;
   // Up to here: only the pass table, which is written before a pass.
   AwaitLaunchBefore();
-  AllowLaunchAfter();
   float ahead[kSharesAhead];
 #pragma unroll
   for (uint32_t s = 0; s < kSharesAhead; ++s) {
@@ -87,6 +86,7 @@ __global__ void __launch_bounds__(kThreads) QsaMergeKernel(const QsaAttendKernel
                 weights.of[head - first_head], &weights.sum[head - first_head]);
   }
   __syncthreads();
+  AllowLaunchAfter();
 
   float y = 0;
   if (valid) {

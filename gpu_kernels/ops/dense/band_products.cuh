@@ -20,33 +20,49 @@ inline constexpr uint32_t kBlockCodeBytes = kBandRows * kQ8BlockValues;
 inline constexpr uint32_t kBlockScaleBytes = kBandRows * 2;
 static_assert(kMatmulSlotBytes == kQuadBlocks * (kBlockCodeBytes + kBlockScaleBytes));
 
-// Rows of x in shared memory.
+// Rows of x in shared memory, as if there were kRows: a class of row counts (dense_plan.h). Rows
+// that do not exist have scales of zero, whatever their values.
 struct StagedRows {
-  const uint2* q;      // [block][row][c]: the four values of steps c and c + 4
-  const float* scale;  // [block][8 or 16], zero beyond the rows
+  const uint32_t* q;   // [block][row] of kRows: eight words, see WordOfRow
+  const float* scale;  // [block][8 or 16]
 };
 
-template <int kGroups>
-__device__ StagedRows StageRows(const MatmulKernelArgs& args, uint4* shared) {
-  constexpr uint32_t kPaddedRows = kGroups * kTensorRows;
+// Where the first half of a row's 32 values lies among its eight words; the other half lies at the
+// other four. Rows read together then lie in different banks.
+__device__ inline uint32_t WordOfRow(uint32_t row) { return row & 4; }
+
+// Asks for the values of `count` blocks, by `threads` threads of which this is `thread`. They are
+// there after the copies have been awaited. block_of(i): the block of x that is the i-th here.
+template <int kRows, class BlockOf>
+__device__ void CopyRows(const MatmulKernelArgs& args, uint32_t thread, uint32_t threads,
+                         uint32_t count, const BlockOf& block_of, uint32_t to) {
   const uint32_t blocks = args.cols / kQ8BlockValues;
-  const auto* from = reinterpret_cast<const uint4*>(args.x.q);
-  for (uint32_t i = threadIdx.x; i < blocks * args.rows; i += blockDim.x) {
-    const uint32_t block = i / args.rows;
-    const uint32_t row = i % args.rows;
-    const uint4* line = from + (size_t{row} * blocks + block) * 2;
-    const uint4 low = line[0];
-    const uint4 high = line[1];
-    shared[2 * i] = {low.x, high.x, low.y, high.y};
-    shared[2 * i + 1] = {low.z, high.z, low.w, high.w};
+#pragma unroll 4
+  for (uint32_t i = thread; i < count * kRows * 2; i += threads) {
+    const uint32_t row = i / 2 % kRows;
+    const uint32_t block = block_of(i / (2 * kRows));
+    const uint32_t half = i % 2 * 4 ^ WordOfRow(row);
+    if (row < args.rows && block < blocks) {
+      CopyAhead16(to + (i / 2 * 8 + half) * 4,
+                  args.x.q + (size_t{row} * blocks + block) * kQ8BlockValues + i % 2 * 16);
+    }
   }
-  auto* scale = reinterpret_cast<float*>(shared + size_t{blocks} * args.rows * 2);
-  for (uint32_t i = threadIdx.x; i < blocks * kPaddedRows; i += blockDim.x) {
-    const uint32_t block = i / kPaddedRows;
+}
+
+// Their scales.
+template <int kRows, class BlockOf>
+__device__ void StageScales(const MatmulKernelArgs& args, uint32_t thread, uint32_t threads,
+                            uint32_t count, const BlockOf& block_of, float* scale) {
+  constexpr uint32_t kPaddedRows =
+      kRows > static_cast<int>(kTensorRows) ? 2 * kTensorRows : kTensorRows;
+  const uint32_t blocks = args.cols / kQ8BlockValues;
+#pragma unroll 4
+  for (uint32_t i = thread; i < count * kPaddedRows; i += threads) {
     const uint32_t row = i % kPaddedRows;
-    scale[i] = row < args.rows ? args.x.scale[size_t{row} * blocks + block] : 0.0f;
+    const uint32_t block = block_of(i / kPaddedRows);
+    scale[i] =
+        row < args.rows && block < blocks ? args.x.scale[size_t{row} * blocks + block] : 0.0f;
   }
-  return {reinterpret_cast<const uint2*>(shared), scale};
 }
 
 // Copies the quad of a band of `blocks` blocks that starts at block `first` into the slot, as far
@@ -114,10 +130,9 @@ struct BandSums {
 };
 
 // Block i of the quad in `slot`, block `block` of the band.
-template <int kGroups>
+template <int kRows, int kGroups>
 __device__ inline void AddBlock(const std::byte* slot, uint32_t i, const StagedRows& x,
-                                uint32_t block, uint32_t rows, uint32_t lane,
-                                BandSums<kGroups>* sums) {
+                                uint32_t block, uint32_t lane, BandSums<kGroups>* sums) {
   constexpr uint32_t kSignFlips = 0x80808080u;  // value + 128 becomes a signed value
   const uint32_t g = lane / 4;
   const uint32_t c = lane % 4;
@@ -133,7 +148,10 @@ __device__ inline void AddBlock(const std::byte* slot, uint32_t i, const StagedR
   for (int group = 0; group < kGroups; ++group) {
     const uint32_t row = group * kTensorRows + g;
     uint2 b = {0, 0};
-    if (row < rows) b = x.q[(block * rows + row) * 4 + c];
+    if (row < kRows) {
+      const uint32_t* const words = x.q + (block * kRows + row) * 8 + c;
+      b = {words[WordOfRow(row)], words[WordOfRow(row) ^ 4]};
+    }
     const float2 x_scale =
         *reinterpret_cast<const float2*>(x.scale + (block * kGroups + group) * kTensorRows + 2 * c);
     int32_t d[4];
@@ -208,10 +226,11 @@ __device__ void FinishBand(const MatmulKernelArgs& args, const TeamPlace& place,
 
 // All bands of this block of threads, from `first_unit` on. `x_room`: for the staged rows; `ring`:
 // this warp's slots.
-template <int kGroups, int kSlots>
+template <int kRows, int kSlots>
 __device__ void BandProducts(const MatmulKernelArgs& args, const TeamPlace& place,
                              uint32_t first_unit, uint4* x_room, std::byte* ring,
                              SegmentSums* segment_sums) {
+  constexpr int kGroups = kRows > static_cast<int>(kTensorRows) ? 2 : 1;
   const uint32_t blocks = args.cols / kQ8BlockValues;
   const uint32_t ring_address = SharedAddress(ring);
   QuadCursor ahead(args, place, first_unit);
@@ -221,9 +240,15 @@ __device__ void BandProducts(const MatmulKernelArgs& args, const TeamPlace& plac
     CommitCopies();
   }
   AwaitLaunchBefore();
-  AllowLaunchAfter();
-  const StagedRows x = StageRows<kGroups>(args, x_room);
+  const auto block_of = [](uint32_t i) { return i; };
+  auto* const scale = reinterpret_cast<float*>(x_room + size_t{blocks} * kRows * 2);
+  CopyRows<kRows>(args, threadIdx.x, blockDim.x, blocks, block_of, SharedAddress(x_room));
+  CommitCopies();
+  StageScales<kRows>(args, threadIdx.x, blockDim.x, blocks, block_of, scale);
+  AwaitCopies<0>();
   __syncthreads();
+  AllowLaunchAfter();
+  const StagedRows x = {reinterpret_cast<const uint32_t*>(x_room), scale};
 
   uint32_t slot = 0;
   for (uint32_t first = first_unit; first < args.band_count; first += gridDim.x * args.teams) {
@@ -236,12 +261,12 @@ __device__ void BandProducts(const MatmulKernelArgs& args, const TeamPlace& plac
       if (block + kQuadBlocks <= blocks) {
 #pragma unroll
         for (uint32_t i = 0; i < kQuadBlocks; ++i) {
-          AddBlock<kGroups>(from, i, x, block + i, args.rows, place.lane, &sums);
+          AddBlock<kRows>(from, i, x, block + i, place.lane, &sums);
         }
       } else {
 #pragma unroll 1
         for (uint32_t i = 0; block + i < blocks; ++i) {
-          AddBlock<kGroups>(from, i, x, block + i, args.rows, place.lane, &sums);
+          AddBlock<kRows>(from, i, x, block + i, place.lane, &sums);
         }
       }
       __syncwarp();  // all lanes have read the slot

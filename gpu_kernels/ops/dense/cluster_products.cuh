@@ -18,44 +18,21 @@ struct ClusterRoom {
   uint32_t unit_values;
 };
 
-// The quantised columns of a warp's chunks: as StageRows stages them, blocks counted from its
-// first chunk on, eight to a chunk; beyond the end of the row zero.
-template <int kGroups>
-__device__ StagedRows StageChunks(const MatmulKernelArgs& args, const TeamPlace& place,
-                                  std::byte* room) {
-  constexpr uint32_t kPaddedRows = kGroups * kTensorRows;
-  const uint32_t blocks = args.cols / kQ8BlockValues;
-  const uint32_t staged = args.places / kMatmulPlacesPerChunk * kChunkBlocks;
-  const auto* from = reinterpret_cast<const uint4*>(args.x.q);
-  auto* q = reinterpret_cast<uint4*>(room);
-  auto* scale = reinterpret_cast<float*>(q + staged * args.rows * 2);
-  const auto block_of = [&](uint32_t local) {
-    return (place.segment + local / kChunkBlocks * args.segments) * kChunkBlocks +
-           local % kChunkBlocks;
-  };
-#pragma unroll 3
-  for (uint32_t i = place.lane; i < staged * args.rows; i += 32) {
-    const uint32_t block = block_of(i / args.rows);
-    if (block >= blocks) continue;
-    const uint4* line = from + (size_t{i % args.rows} * blocks + block) * 2;
-    const uint4 low = line[0];
-    const uint4 high = line[1];
-    q[2 * i] = {low.x, high.x, low.y, high.y};
-    q[2 * i + 1] = {low.z, high.z, low.w, high.w};
+// Of value `job` of a unit, over all segments in order; in the cluster's first block.
+__device__ inline float TotalOf(const MatmulKernelArgs& args, const ClusterRoom& room,
+                                uint32_t job) {
+  float total = room.sums[job];
+  for (uint32_t s = 1; s < args.segments; ++s) {
+    total = __fadd_rn(total, room.sums[s * room.unit_values + job]);
   }
-#pragma unroll 6
-  for (uint32_t i = place.lane; i < staged * kPaddedRows; i += 32) {
-    const uint32_t block = block_of(i / kPaddedRows);
-    const uint32_t row = i % kPaddedRows;
-    scale[i] = row < args.rows && block < blocks ? args.x.scale[size_t{row} * blocks + block] : 0;
-  }
-  return {reinterpret_cast<const uint2*>(q), scale};
+  return total;
 }
 
 // The warp's segment of a band into the first block's sums.
-template <int kGroups>
+template <int kRows>
 __device__ void ClusterBand(const MatmulKernelArgs& args, const TeamPlace& place, uint32_t unit,
                             const ClusterRoom& room) {
+  constexpr int kGroups = kRows > static_cast<int>(kTensorRows) ? 2 : 1;
   const uint32_t blocks = args.cols / kQ8BlockValues;
   const KernelOutput& output = args.outputs[OutputOf(args.outputs, 0, args.q8_output_count, unit)];
   const std::byte* band =
@@ -69,18 +46,26 @@ __device__ void ClusterBand(const MatmulKernelArgs& args, const TeamPlace& place
              SharedAddress(room.slots) + quad * kMatmulSlotBytes);
   }
   CommitCopies();
+  const auto block_of = [&](uint32_t i) {
+    return (place.segment + i / kChunkBlocks * args.segments) * kChunkBlocks + i % kChunkBlocks;
+  };
+  const uint32_t here = args.places / kMatmulPlacesPerChunk * kChunkBlocks;
+  auto* const scale = reinterpret_cast<float*>(room.x + here * kRows * kQ8BlockValues);
+  const StagedRows x = {reinterpret_cast<const uint32_t*>(room.x), scale};
   AwaitLaunchBefore();
-  AllowLaunchAfter();
-  const StagedRows x = StageChunks<kGroups>(args, place, room.x);
+  CopyRows<kRows>(args, place.lane, 32, here, block_of, SharedAddress(room.x));
+  CommitCopies();
+  StageScales<kRows>(args, place.lane, 32, here, block_of, scale);
   AwaitCopies<0>();
   __syncwarp();
+  AllowLaunchAfter();
   BandSums<kGroups> sums = {};
   for (uint32_t quad = 0; quad < args.places; ++quad) {
 #pragma unroll
     for (uint32_t i = 0; i < kQuadBlocks; ++i) {
       if (first_of(quad) + i >= blocks) break;
-      AddBlock<kGroups>(room.slots + quad * kMatmulSlotBytes, i, x, quad * kQuadBlocks + i,
-                        args.rows, place.lane, &sums);
+      AddBlock<kRows>(room.slots + quad * kMatmulSlotBytes, i, x, quad * kQuadBlocks + i,
+                      place.lane, &sums);
     }
   }
   AwaitCluster();  // its first block has started
@@ -92,12 +77,8 @@ __device__ void ClusterBand(const MatmulKernelArgs& args, const TeamPlace& place
   AwaitCluster();
   if (ClusterRank() != 0) return;
   for (uint32_t job = threadIdx.x; job < args.rows * kBandRows; job += blockDim.x) {
-    float total = room.sums[job];
-    for (uint32_t s = 1; s < args.segments; ++s) {
-      total = __fadd_rn(total, room.sums[s * room.unit_values + job]);
-    }
     WriteOutput(output, (unit - output.first_unit) * kBandRows + job % kBandRows, job / kBandRows,
-                total);
+                TotalOf(args, room, job));
   }
 }
 
@@ -117,7 +98,6 @@ __device__ void ClusterRows(const MatmulKernelArgs& args, const TeamPlace& place
   }
   CommitCopies();
   AwaitLaunchBefore();
-  AllowLaunchAfter();
   AwaitCopies<0>();  // a lane reads what it copied itself
   float sums[kValues] = {};
   for (uint32_t i = 0; i < chunks; ++i) {
@@ -125,6 +105,7 @@ __device__ void ClusterRows(const MatmulKernelArgs& args, const TeamPlace& place
     const auto* slot = reinterpret_cast<const uint4*>(room.slots + i * kMatmulSlotBytes);
     AddChunk<kRows>(args, unit, col_of(i), slot + place.lane, sums);
   }
+  AllowLaunchAfter();
   const float sum = SumOverLanes<kValues>(sums, place.lane);
   const uint32_t value = place.lane / (32 / kValues);
   AwaitCluster();  // its first block has started
@@ -134,12 +115,8 @@ __device__ void ClusterRows(const MatmulKernelArgs& args, const TeamPlace& place
   ArriveAtCluster();
   AwaitCluster();
   if (ClusterRank() != 0 || threadIdx.x >= kValues || threadIdx.x % kRows >= unit.rows) return;
-  float total = room.sums[threadIdx.x];
-  for (uint32_t s = 1; s < args.segments; ++s) {
-    total = __fadd_rn(total, room.sums[s * room.unit_values + threadIdx.x]);
-  }
   WriteOutput(*unit.output, unit.first_row + threadIdx.x / kRows,
-              unit.first_x + threadIdx.x % kRows, total);
+              unit.first_x + threadIdx.x % kRows, TotalOf(args, room, threadIdx.x));
 }
 
 }  // namespace hearth

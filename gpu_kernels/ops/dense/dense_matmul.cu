@@ -23,7 +23,6 @@ namespace {
 template <int kClass, int kSlots>
 __global__ void __launch_bounds__(kMatmulThreadsMax)
     DenseMatmulKernel(const __grid_constant__ MatmulKernelArgs args) {
-  constexpr int kGroups = kClass > kTensorRows ? 2 : 1;
   constexpr int kRowsAtOnce = kClass > kTensorRows ? kTensorRows : kClass;
   extern __shared__ uint4 shared[];
   const uint32_t warp = threadIdx.x / 32;
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(kMatmulThreadsMax)
   }
   const uint32_t first_band = (job - args.row_jobs) * args.teams;
   if (first_band < args.band_count) {
-    BandProducts<kGroups, kSlots>(args, place, first_band, shared, ring, &segment_sums);
+    BandProducts<kClass, kSlots>(args, place, first_band, shared, ring, &segment_sums);
   }
 }
 
@@ -51,7 +50,6 @@ template <int kClass>
 __global__ void __launch_bounds__(32 * kClusterWarps)
     ClusterMatmulKernel(const __grid_constant__ MatmulKernelArgs args,
                         const ClusterSharedLayout layout, uint32_t cluster_blocks) {
-  constexpr int kGroups = kClass > kTensorRows ? 2 : 1;
   constexpr int kRowsAtOnce = kClass > kTensorRows ? kTensorRows : kClass;
   extern __shared__ uint4 shared[];
   ArriveAtCluster();
@@ -65,7 +63,7 @@ __global__ void __launch_bounds__(32 * kClusterWarps)
   if (unit < args.row_jobs) {
     ClusterRows<kRowsAtOnce>(args, place, unit, room);
   } else {
-    ClusterBand<kGroups>(args, place, unit - args.row_jobs, room);
+    ClusterBand<kClass>(args, place, unit - args.row_jobs, room);
   }
 }
 

@@ -89,7 +89,8 @@ MatmulSharedLayout LayOutMatmul(const DenseMatmulCut& cut, uint32_t rows, uint32
   const uint32_t unit_sums =
       has_q8 ? rows * kBandRows : std::min(MatmulRowsClass(rows), kTensorRows) * kRowUnitRows;
   MatmulSharedLayout layout;
-  layout.sums_offset_bytes = has_q8 ? blocks * (rows * kQ8BlockValues + padded_rows * 4) : 0;
+  layout.sums_offset_bytes =
+      has_q8 ? blocks * (MatmulRowsClass(rows) * kQ8BlockValues + padded_rows * 4) : 0;
   layout.slots_offset_bytes =
       layout.sums_offset_bytes +
       (cut.segments == 1 ? 0 : 2 * cut.teams * cut.segments * unit_sums * 4);
@@ -98,9 +99,10 @@ MatmulSharedLayout LayOutMatmul(const DenseMatmulCut& cut, uint32_t rows, uint32
 }
 
 uint32_t MatmulClusterBlocks(const DenseMatmulCut& cut, const GpuLimits& gpu) {
+  constexpr uint32_t kUnitsMaxForEach = 2;  // of a multiprocessor
   constexpr uint32_t kSegmentsMin = 8;
   const uint32_t units = cut.band_count + cut.row_unit_count;
-  if (cut.segments < kSegmentsMin || 2 * units > gpu.multiprocessor_count) return 0;
+  if (cut.segments < kSegmentsMin || units > kUnitsMaxForEach * gpu.multiprocessor_count) return 0;
   return CeilDiv(cut.segments, kClusterWarps);
 }
 
@@ -110,7 +112,8 @@ ClusterSharedLayout LayOutClusterMatmul(const DenseMatmulCut& cut, uint32_t rows
   const uint32_t padded_rows = rows <= kTensorRows ? kTensorRows : 2 * kTensorRows;
   ClusterSharedLayout layout;
   layout.x_offset_bytes = cut.places * kMatmulSlotBytes;
-  layout.warp_bytes = layout.x_offset_bytes + blocks * (rows * kQ8BlockValues + padded_rows * 4);
+  layout.warp_bytes =
+      layout.x_offset_bytes + blocks * (MatmulRowsClass(rows) * kQ8BlockValues + padded_rows * 4);
   layout.unit_values =
       std::max(rows * kBandRows, std::min(MatmulRowsClass(rows), kTensorRows) * kRowUnitRows);
   layout.sums_offset_bytes = kClusterWarps * layout.warp_bytes;

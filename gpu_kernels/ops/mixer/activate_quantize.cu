@@ -29,7 +29,6 @@ __device__ inline float4 Activated(const GpuActivateQuantizeArgs& args, size_t a
 __global__ void __launch_bounds__(kThreads)
     ActivateQuantizeKernel(const GpuActivateQuantizeArgs args) {
   AwaitLaunchBefore();
-  AllowLaunchAfter();
   const uint32_t row = blockIdx.y;
   const uint32_t vectors = args.cols / 4;
   const uint32_t padded = (vectors + kBlockVectors - 1) / kBlockVectors * kBlockVectors;
@@ -39,6 +38,7 @@ __global__ void __launch_bounds__(kThreads)
     y = Activated(args, size_t{row} * (args.x_stride / 4) + i);
     if (args.y != nullptr) StoreVector(args.y, size_t{row} * vectors + i, y);
   }
+  AllowLaunchAfter();
   if (args.quantized.q != nullptr) {
     StoreQuantized(args.quantized, size_t{row} * padded + i, y, i < padded);
   }

@@ -22,6 +22,14 @@ constexpr uint32_t kTileColumns = kTileBands * kBandRows;
 constexpr uint32_t kThreadsMax = kGatedMixStreamsMax * kTileBands * kWarpLanes;
 static_assert(kTileColumns == kActivationBlockValues);
 
+template <uint32_t kRows>
+constexpr uint32_t kPaddedRowsOf = kRows <= kTensorRows ? kTensorRows : 2 * kTensorRows;
+constexpr uint32_t PaddedRows(uint32_t rows) {
+  return rows <= kTensorRows ? kTensorRows : kMatmulRowsMax;
+}
+// Classes of row counts, for which kernels are compiled.
+constexpr uint32_t RowsClass(uint32_t rows) { return rows == 1 ? 1 : PaddedRows(rows); }
+
 struct SharedLayout {
   uint32_t quads;  // of a band
   uint32_t rows_offset_bytes;
@@ -32,44 +40,50 @@ struct SharedLayout {
 
 SharedLayout LayOut(const GpuGatedMixArgs& args) {
   const uint32_t blocks = args.up.cols / kQ8BlockValues;
-  const uint32_t padded_rows = args.rows <= kTensorRows ? kTensorRows : 2 * kTensorRows;
   SharedLayout layout = {};
   layout.quads = (blocks + kQuadBlocks - 1) / kQuadBlocks;
   layout.rows_offset_bytes = args.streams * kTileBands * layout.quads * kMatmulSlotBytes;
-  layout.scales_offset_bytes = layout.rows_offset_bytes + blocks * args.rows * kQ8BlockValues;
-  layout.gates_offset_bytes = layout.scales_offset_bytes + blocks * padded_rows * 4;
+  layout.scales_offset_bytes =
+      layout.rows_offset_bytes + blocks * RowsClass(args.rows) * kQ8BlockValues;
+  layout.gates_offset_bytes = layout.scales_offset_bytes + blocks * PaddedRows(args.rows) * 4;
   layout.bytes = layout.gates_offset_bytes + args.streams * args.rows * kTileColumns * 4;
   return layout;
 }
 
-// The low-rank values, quantised and laid out as StagedRows: a warp for each block of a row.
-template <int kGroups>
-__device__ void QuantizeLow(const GpuGatedMixArgs& args, std::byte* q, float* scale) {
-  constexpr uint32_t kInFlight = 5;
-  constexpr uint32_t kPaddedRows = kGroups * kTensorRows;
+// The low-rank values, quantised and laid out as StagedRows: eight lanes for each block of a row.
+template <int kRows>
+__device__ void QuantizeLow(const GpuGatedMixArgs& args, uint32_t* q, float* scale) {
+  constexpr uint32_t kPaddedRows = kPaddedRowsOf<kRows>;
   const uint32_t blocks = args.up.cols / kQ8BlockValues;
   const uint32_t lane = threadIdx.x % kWarpLanes;
-  const uint32_t warps = blockDim.x / kWarpLanes;
-  const uint32_t count = blocks * args.rows;
-  for (uint32_t i = threadIdx.x; i < blocks * kPaddedRows; i += blockDim.x) {
-    if (i % kPaddedRows >= args.rows) scale[i] = 0;
+  const uint32_t count = blocks * kRows * kBlockVectors;
+  if (kRows != kPaddedRows || args.rows != kRows) {
+    for (uint32_t i = threadIdx.x; i < blocks * kPaddedRows; i += blockDim.x) {
+      if (i % kPaddedRows >= args.rows) scale[i] = 0;
+    }
   }
-  const uint32_t to = (lane % 16 / 4) * 8 + lane / 16 * 4 + lane % 4;
-  for (uint32_t begin = threadIdx.x / kWarpLanes; begin < count; begin += kInFlight * warps) {
-    float x[kInFlight];
+#pragma unroll 3
+  for (uint32_t begin = threadIdx.x - lane; begin < count; begin += blockDim.x) {
+    const uint32_t i = begin + lane;
+    const uint32_t row = i / kBlockVectors % kRows;
+    const uint32_t block = i / kBlockVectors / kRows;
+    const uint32_t vector = i % kBlockVectors;
+    const bool there = i < count && row < args.rows;
+    const float4 x =
+        there ? LoadVector(args.low, (size_t{row} * blocks + block) * kBlockVectors + vector)
+              : float4{0, 0, 0, 0};
+    uint32_t bits = MagnitudeBits(x);
 #pragma unroll
-    for (uint32_t j = 0; j < kInFlight; ++j) {
-      const uint32_t i = min(begin + j * warps, count - 1);
-      x[j] = args.low[size_t{i % args.rows} * args.up.cols + i / args.rows * kQ8BlockValues + lane];
+    for (uint32_t offset = kBlockVectors / 2; offset > 0; offset /= 2) {
+      bits = max(bits, __shfl_xor_sync(kAllWarpLanes, bits, offset));
     }
-#pragma unroll
-    for (uint32_t j = 0; j < kInFlight; ++j) {
-      const uint32_t i = begin + j * warps;
-      if (i >= count) break;
-      const QuantizedLane quantized = QuantizeLane(x[j], true);
-      q[i * kQ8BlockValues + to] = static_cast<std::byte>(quantized.q);
-      if (lane == 0) scale[i / args.rows * kPaddedRows + i % args.rows] = quantized.scale;
-    }
+    const float s = BlockScaleOf(bits);
+    int32_t sum = 0;
+    const char4 four = QuantizeFour(x, s, &sum);
+    if (i >= count || row >= args.rows) continue;
+    const uint32_t half = vector / 4 * 4 ^ WordOfRow(row);
+    *reinterpret_cast<char4*>(q + (block * kRows + row) * 8 + half + vector % 4) = four;
+    if (vector == 0) scale[block * kPaddedRows + row] = s;
   }
 }
 
@@ -110,9 +124,10 @@ __device__ inline float MixStreams(const GpuGatedMixArgs& args, const float* gat
 }
 
 // Block: 32 columns.
-template <int kGroups>
+template <int kRows>
 __global__ void __launch_bounds__(kThreadsMax)
     GatedMixKernel(const __grid_constant__ GpuGatedMixArgs args, const SharedLayout layout) {
+  constexpr int kGroups = static_cast<int>(kPaddedRowsOf<kRows> / kTensorRows);
   extern __shared__ uint4 shared[];
   auto* bytes = reinterpret_cast<std::byte*>(shared);
   const uint32_t warp = threadIdx.x / kWarpLanes;
@@ -128,26 +143,24 @@ __global__ void __launch_bounds__(kThreadsMax)
   }
   CommitCopies();
   const uint32_t column = blockIdx.x * kTileColumns + lane;
+  auto* const q = reinterpret_cast<uint32_t*>(bytes + layout.rows_offset_bytes);
+  auto* const scale = reinterpret_cast<float*>(bytes + layout.scales_offset_bytes);
+  auto* const gates = reinterpret_cast<float*>(bytes + layout.gates_offset_bytes);
   StreamValues hn = LoadStreams(args, warp, column);
   AwaitLaunchBefore();
-  AllowLaunchAfter();
-  std::byte* const q = bytes + layout.rows_offset_bytes;
-  auto* const scale = reinterpret_cast<float*>(bytes + layout.scales_offset_bytes);
-  QuantizeLow<kGroups>(args, q, scale);
+  QuantizeLow<kRows>(args, q, scale);
   AwaitCopies<0>();
   __syncthreads();
-
-  const StagedRows x = {reinterpret_cast<const uint2*>(q), scale};
+  AllowLaunchAfter();
+  const StagedRows x = {q, scale};
   BandSums<kGroups> sums = {};
   for (uint32_t quad = 0; quad < layout.quads; ++quad) {
 #pragma unroll
     for (uint32_t i = 0; i < kQuadBlocks; ++i) {
       if (quad * kQuadBlocks + i >= blocks) break;
-      AddBlock<kGroups>(slots + quad * kMatmulSlotBytes, i, x, quad * kQuadBlocks + i, args.rows,
-                        lane, &sums);
+      AddBlock<kRows>(slots + quad * kMatmulSlotBytes, i, x, quad * kQuadBlocks + i, lane, &sums);
     }
   }
-  auto* const gates = reinterpret_cast<float*>(bytes + layout.gates_offset_bytes);
   StoreSums<kGroups>(args.rows, lane, sums, gates + warp * args.rows * kBandRows);
   __syncthreads();
   for (uint32_t row = warp; row < args.rows; row += blockDim.x / kWarpLanes) {
@@ -178,7 +191,10 @@ absl::Status LaunchGatedMix(const GpuGatedMixArgs& args, CudaStreamView stream) 
   }
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const SharedLayout layout = LayOut(args);
-  const auto kernel = args.rows <= kTensorRows ? GatedMixKernel<1> : GatedMixKernel<2>;
+  const uint32_t rows_class = RowsClass(args.rows);
+  const auto kernel = rows_class == 1             ? GatedMixKernel<1>
+                      : rows_class == kTensorRows ? GatedMixKernel<8>
+                                                  : GatedMixKernel<16>;
   HEARTH_RETURN_IF_ERROR(AllowSharedBytes(reinterpret_cast<const void*>(kernel), layout.bytes));
   return LaunchOverlapping("launch of a gated mix", kernel,
                            {.blocks = args.hidden / kTileColumns,

@@ -225,12 +225,12 @@ __global__ void __launch_bounds__(kBlockThreadsMax) GdnRowsKernel(const KernelAr
   }
   if (kUpdateOnly) return;
   AwaitLaunchBefore();
-  AllowLaunchAfter();
   float z[kWarpRowsMax];
   LoadGates(block, args.output.z, place, z);
   if (!alone) AwaitHead();  // its blocks have started
   ConvolveWindowRows(block, staged, alone);
   ComputeGates(block, staged, gate_weights);
+  AllowLaunchAfter();
   if (!alone) {
     ArriveAtHead();
     AwaitHead();

@@ -100,7 +100,6 @@ __global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax
   } else {
     AwaitLaunchBefore();
   }
-  AllowLaunchAfter();
   LaneRank rank = {};
   if (kCombine) rank = RankOfLane(args.combine, row);
   const float inject = args.inject != nullptr ? args.inject[row * args.streams + stream] : 1.0f;
@@ -119,6 +118,7 @@ __global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax
     if (args.write != StreamWrite::kNone) StoreVector(args.h, first + i, h[k]);
     sum = AddSquares(h[k], sum);
   }
+  AllowLaunchAfter();
   if (args.norm == nullptr) return;
   const float factor = NormFactor(BlockSum(sum, partial), args.hidden, args.epsilon);
 #pragma unroll

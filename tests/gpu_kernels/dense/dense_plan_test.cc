@@ -107,8 +107,8 @@ TEST(DensePlan, LongColumnsOfFewRowsTakeClusters) {
     return *CutDenseMatmul(ArgsOf(rows, cols, {w}), kH200);
   };
   EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 10240, 320), kH200), 7u);
-  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 1040), kH200), 6u);
-  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 2560), kH200), 0u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 2560), kH200), 6u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 12288), kH200), 0u);
   EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 2560, 320), kH200), 0u);
   for (uint32_t cols = 4096; cols <= kMatmulColsMax; cols += 992) {
     for (uint32_t rows = 1; rows <= kMatmulRowsMax; ++rows) {
