@@ -31,7 +31,7 @@ CudaPrompt::Shape PromptShape(const CudaCardOptions& options) {
 
 // Of NVFP4 experts in passes that are not CudaPrompt's.
 uint32_t WindowEntriesMax(const GpuLimits& gpu, const CudaCardOptions& options) {
-  const bool has_prompts = ExpertGemmColumnsMax(gpu) > 0;
+  const bool has_prompts = ExpertGemmColumnsMax(ExpertGemmKind::kWarp, gpu) > 0;
   const uint32_t rows =
       has_prompts ? std::min(options.rows_max, kCudaPromptRowsMin - 1) : options.rows_max;
   return rows * options.ranks;
@@ -330,7 +330,7 @@ absl::Status CudaCard::Begin(LayerId layer, const WindowPlan& plan, const Expert
   has_begun_ = late_follows_ = false;
   arrival_count_ = streamed_count_ = 0;
   is_prompt_ = sink_ == nullptr && prompt_ != nullptr && prompt_->Takes(layer, rows.rows);
-  if (is_prompt_) prompt_->Begin(layer, rows.rows);
+  if (is_prompt_) prompt_->Begin(layer, plan, rows.rows);
   BeginList();
   for (const CardExpert& expert : experts) Add(expert.index, deps_.slots.Address(expert.slot));
   if (sink_ != nullptr) return status_ = BeginRecorded();

@@ -50,7 +50,7 @@ class CudaPrompt {
            layouts_[layer.value].format == ExpertFormat::kNvfp4;
   }
   // A new layer of a pass of so many rows, once the card has passed the one before.
-  void Begin(LayerId layer, uint32_t rows);
+  void Begin(LayerId layer, const WindowPlan& plan, uint32_t rows);
   // A list: experts, each with the place where the card reads its blob, in parts that are launched
   // apart. Lists of one layer do not share experts.
   void BeginList();
@@ -72,7 +72,7 @@ class CudaPrompt {
     uint64_t bytes = 0;
     uint64_t tile_count = 0;
   };
-  static ListPlaces PlaceLists(const Shape& shape, uint32_t columns_max);
+  static ListPlaces PlaceLists(const Shape& shape, const GpuLimits& limits);
   static absl::StatusOr<uint64_t> WorkspaceBytes(std::span<const ExpertLayout> layouts,
                                                  const Shape& shape);
 
@@ -86,7 +86,6 @@ class CudaPrompt {
   const GpuInfo& gpu_;
   const GpuExpertIo& io_;
   const Shape shape_;
-  const uint32_t columns_max_;  // of a tile
   const ListPlaces places_;
   std::optional<PinnedBuffer> pinned_;
   std::optional<DeviceBuffer> lists_;
@@ -104,6 +103,7 @@ class CudaPrompt {
   };
   LayerId layer_;
   uint32_t rows_ = 0;
+  ExpertGemmKind kind_ = ExpertGemmKind::kWarp;
   bool rows_ready_ = false;  // as the product reads them
   Counts made_;
   Counts sent_;

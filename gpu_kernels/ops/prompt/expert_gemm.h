@@ -62,9 +62,6 @@ uint32_t ExpertGemmSharedBytes(uint32_t gemm_class);
 // Columns of the largest class that such kernels have, on this card; 0: it has shared memory for
 // none.
 uint32_t ExpertGemmColumnsMax(ExpertGemmKind kind, const GpuLimits& gpu);
-inline uint32_t ExpertGemmColumnsMax(const GpuLimits& gpu) {
-  return ExpertGemmColumnsMax(ExpertGemmKindFor(gpu), gpu);
-}
 
 // Cuts every item into the fewest tiles of at most `columns_max`, of nearly equal columns. Tiles
 // count items from the first of `items`. Pure; reuses the vector's memory.

@@ -76,14 +76,14 @@ TEST_F(CudaCardOnGpu, PromptsHaveThePoolsBitsWhereverTheirExpertsAre) {
     for (const bool pins : {true, false}) {
       SCOPED_TRACE(testing::Message() << share << " " << pins);
       CudaRig rig(gpu(), {.model = {.expert_count = 40, .formats = formats},
-                          .rows_max = 300,
+                          .rows_max = 400,  // 40 of an expert: on warpgroups, where a card has them
                           .budget = {.share = 0.4},
                           .pcie_share = share,
                           .pins = pins});
       const absl::Status made = rig.Make();
       ASSERT_TRUE(made.ok()) << made;
       uint32_t p = 0;
-      for (const uint32_t rows : {kCudaPromptRowsMin, 3u, 300u, kCudaPromptRowsMin - 1, 1u, 211u}) {
+      for (const uint32_t rows : {kCudaPromptRowsMin, 3u, 400u, kCudaPromptRowsMin - 1, 1u, 211u}) {
         for (uint32_t l = 0; l < formats.size(); ++l) {
           rig.RunChecked(LayerId(l), rows, ++p,
                          rows > 9 ? TrafficKind::kPrompt : TrafficKind::kWindow);
