@@ -63,7 +63,8 @@ class BenchWindowTest(unittest.TestCase):
         self.assertIn(trace, done.stderr)
 
     def test_bad_values_are_usage_errors(self):
-        for flags in (["--slots", "many"], ["--rows", "9"], ["--prompts", "x"], ["--device", "tpu"]):
+        for flags in (["--slots", "many"], ["--rows", "9"], ["--prompts", "x"],
+                      ["--device", "tpu"]):
             self.assertEqual(run(*flags).returncode, 2, flags)
 
 
