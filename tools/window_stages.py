@@ -1,6 +1,6 @@
-"""Where the time of a window goes, from a trace that `hearth ... --trace-window FILE` wrote: for every
-kind of span how many there are, what they take in all and each, and how the host's and the card's
-steps of a layer follow each other.
+"""Where the time of a window goes, from a trace that `hearth ... --trace-window FILE` wrote: for
+every kind of span how many there are, what they take in all and each, and how the host's and the
+card's steps of a layer follow each other.
 
 usage: window_stages.py TRACE...
 """
