@@ -151,42 +151,59 @@ template <int kTiles>
 constexpr int kPartTiles = kTiles <= 6    ? kTiles
                            : kTiles == 10 ? 5
                                           : 4;
+// Whether there are registers for scales and the next block's weights while products are under way.
+template <int kTiles>
+constexpr bool kHasRoom = kTiles <= 8 || kTiles == 12;
 
-// Tiles [kBegin, kBegin + kCount) of one block: both sub-blocks' products, then their sums in
-// order.
+// One product's results, scaled, to the sums of its tiles.
 template <int kTiles, int kBegin, int kCount>
-__device__ inline void AddPart(const BlockWeights& w, uint32_t x, const float4* scale,
-                               Sums<kTiles>& sums) {
+__device__ inline void AddResults(const float (&d)[kCount * 4], const float2 (&scale)[kCount],
+                                  Sums<kTiles>& sums) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    AddScaled(float4{d[i * 4], d[i * 4 + 1], d[i * 4 + 2], d[i * 4 + 3]}, scale[i],
+              sums.segment[kBegin + i]);
+  }
+}
+
+// Tiles from kBegin on of one block: both sub-blocks' products, then their sums in order. `next` is
+// called once, while the last of them are under way.
+template <int kTiles, int kBegin, class Next>
+__device__ inline void AddParts(const BlockWeights& w, uint32_t x, const float4* lane_scales,
+                                Sums<kTiles>& sums, Next&& next) {
+  constexpr int kCount =
+      kTiles - kBegin < kPartTiles<kTiles> ? kTiles - kBegin : kPartTiles<kTiles>;
   float first[kCount * 4];
   float second[kCount * 4];
   constexpr uint32_t kOffset = kBegin * 8 * kRowBytes / 16;
   WgmmaFence();
   Wgmma<kCount>(first, w.a[0], SwizzledRowsDescriptor(x + kOffset));
+  WgmmaCommit();
   Wgmma<kCount>(second, w.a[1], SwizzledRowsDescriptor(x + kOffset + kSubBlockBytes / 16));
   WgmmaCommit();
-  WgmmaWait();
-  WgmmaTake(first);
-  WgmmaTake(second);
-  float4 s;
+  float2 scale[kCount];
+  const auto load_scales = [&] {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const int n = kBegin + i;
-    if (i == 0 || n % 2 == 0) s = scale[n / 2 * 4];
-    const float2 of_tile = n % 2 == 0 ? float2{s.x, s.y} : float2{s.z, s.w};
-    const float* const d = first + i * 4;
-    const float* const e = second + i * 4;
-    AddScaled(float4{d[0], d[1], d[2], d[3]}, of_tile, sums.segment[n]);
-    AddScaled(float4{e[0], e[1], e[2], e[3]}, of_tile, sums.segment[n]);
+    for (int i = 0; i < kCount; ++i) {
+      const int n = kBegin + i;
+      const float4 s = lane_scales[n / 2 * 4];
+      scale[i] = n % 2 == 0 ? float2{s.x, s.y} : float2{s.z, s.w};
+    }
+  };
+  if constexpr (kHasRoom<kTiles>) {
+    load_scales();
+    if constexpr (kBegin + kCount == kTiles) next();
   }
-}
-
-template <int kTiles, int kBegin = 0>
-__device__ inline void AddParts(const BlockWeights& w, uint32_t x, const float4* scale,
-                                Sums<kTiles>& sums) {
-  constexpr int kCount =
-      kTiles - kBegin < kPartTiles<kTiles> ? kTiles - kBegin : kPartTiles<kTiles>;
-  AddPart<kTiles, kBegin, kCount>(w, x, scale, sums);
-  if constexpr (kBegin + kCount < kTiles) AddParts<kTiles, kBegin + kCount>(w, x, scale, sums);
+  WgmmaWait<1>();
+  WgmmaTake(first);
+  if constexpr (!kHasRoom<kTiles>) load_scales();
+  AddResults<kTiles, kBegin, kCount>(first, scale, sums);
+  WgmmaWait<0>();
+  WgmmaTake(second);
+  AddResults<kTiles, kBegin, kCount>(second, scale, sums);
+  if constexpr (kBegin + kCount < kTiles) {
+    AddParts<kTiles, kBegin + kCount>(w, x, lane_scales, sums, next);
+  }
 }
 
 // The whole reduction of the warp's band over the tile's columns, into shared.totals.
@@ -211,13 +228,18 @@ __device__ inline void MultiplyBand(const GemmKernelArgs& args, const std::byte*
     const std::byte* const codes = shared.bands[s % kStages][warp];
     const uint32_t x =
         SwizzledRowsWord(static_cast<uint32_t>(__cvta_generic_to_shared(shared.x[s % kStages])));
+    BlockWeights w = LoadBlock(codes, 0, lane);
 #pragma unroll
     for (uint32_t block = 0; block < kGemmStageBlocks; ++block) {
       if (s * kGemmStageBlocks + block >= blocks) break;
-      const auto* scale =
+      const auto* scales =
           reinterpret_cast<const float4*>(shared.scale[s % kStages][block]) + lane % 4;
-      AddParts<kTiles>(LoadBlock(codes, block, lane), x + block * 2 * kSubBlockBytes / 16, scale,
-                       sums);
+      BlockWeights after;
+      AddParts<kTiles, 0>(w, x + block * 2 * kSubBlockBytes / 16, scales, sums, [&] {
+        if (block + 1 < kGemmStageBlocks) after = LoadBlock(codes, block + 1, lane);
+      });
+      if (block + 1 < kGemmStageBlocks)
+        w = kHasRoom<kTiles> ? after : LoadBlock(codes, block + 1, lane);
     }
     left -= kGemmStageBlocks;  // a segment is whole stages
     if (left == 0) {

@@ -21,8 +21,10 @@ __device__ inline void WgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" :
 __device__ inline void WgmmaCommit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
+// Returns when at most kLeft of what was committed is under way.
+template <int kLeft>
 __device__ inline void WgmmaWait() {
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 // Results are not read before the wait in front of this.
 template <int kResults>
