@@ -42,9 +42,8 @@ def by_layer(spans, name):
 # A step of a layer: from an end of one side's span to an end of the other's.
 STEPS = (
     ("card has routes -> host knows", "GPU", "dense", "end", "CPU passes", "first half", "end"),
-    ("card ready for hits -> host has planned", "GPU", "publish", "end", "CPU passes", "plan",
-     "end"),
-    ("host has planned -> card has hits", "CPU passes", "plan", "end", "GPU", "wait for hits",
+    ("card has routes -> host has planned", "GPU", "dense", "end", "CPU passes", "plan", "end"),
+    ("host has planned -> card's experts done", "CPU passes", "plan", "end", "GPU", "experts",
      "end"),
     ("CPU's experts done -> card goes on", "CPU passes", "CPU's experts", "end", "GPU",
      "wait for outputs", "end"),
