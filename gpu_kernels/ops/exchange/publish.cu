@@ -4,6 +4,8 @@
 #include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/exchange/find_hits.cuh"
 #include "gpu_kernels/ops/exchange/layer_words.cuh"
+#include "gpu_kernels/ops/mixer/router_choice.cuh"
+#include "gpu_kernels/ops/mixer/shape_checks.h"
 #include "runtime/base/status.h"
 
 namespace hearth {
@@ -93,14 +95,22 @@ __global__ void PublishAheadKernel(const CardState* state, const uint32_t* exper
 }
 
 // The first block publishes the routes if there is one more than kPublishBlocks, or only one; the
-// others each a share of the rows. Blocks start in order, so that the first waits for none.
+// others each a share of the rows. Blocks start in order, so that the first waits for none. With
+// kPerLane != 0 it makes the router's choice before, a warp for each row (router_choice.cuh).
+template <uint32_t kPerLane>
 __global__ void __launch_bounds__(kExchangeEntriesMax)
-    PublishKernel(LayerWords words, RouteWords routes, HitSearch search, uint64_t* arrived,
-                  const __grid_constant__ PublishParts parts) {
+    PublishKernel(LayerWords words, GpuRouterArgs router, RouteWords routes, HitSearch search,
+                  uint64_t* arrived, const __grid_constant__ PublishParts parts) {
   AwaitLaunchBefore();
   AllowLaunchAfter();
   const bool has_routes = gridDim.x != kPublishBlocks;
   if (has_routes && blockIdx.x == 0) {
+    if constexpr (kPerLane != 0) {
+      __shared__ Candidate room[kExchangeRowsMax][kWarpLanes];
+      const uint32_t warp = threadIdx.x / kWarpLanes;
+      if (warp < router.rows) (void)ChooseExperts<kPerLane>(router, warp, room[warp]);
+      __syncthreads();
+    }
     PublishRoutes(words, routes, search);
   } else {
     PublishRows(words, blockIdx.x - (has_routes ? 1 : 0), has_routes && search.table != nullptr,
@@ -165,6 +175,9 @@ struct Published {
 absl::Status Launch(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,
                     Published published, CudaStreamView stream) {
   HEARTH_RETURN_IF_ERROR(CheckCall(exchange, layer, args.rows, "publication"));
+  const GpuRouterArgs& router = args.router;
+  const bool chooses = router.logits != nullptr;
+  if (chooses) HEARTH_RETURN_IF_ERROR(CheckRouter(router));
   if (published.routes && (args.expert == nullptr || args.weight == nullptr)) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer ", layer.value, ": routes to publish are missing"));
@@ -178,15 +191,20 @@ absl::Status Launch(const WindowExchange& exchange, LayerId layer, const Publish
   const uint32_t entries = args.rows * l.shape.ranks;
   const uint32_t entry_threads = (entries + 31) / 32 * 32;
   const uint32_t blocks = (published.rows ? kPublishBlocks : 0) + (published.routes ? 1 : 0);
+  const uint32_t choice_threads = chooses ? router.rows * kWarpLanes : 0;
   const uint32_t threads =
-      published.rows ? std::max(kPublishThreads, entry_threads) : entry_threads;
+      std::max({published.rows ? kPublishThreads : 0, entry_threads, choice_threads});
   const RouteWords routes = {.expert = args.expert,
                              .weight = args.weight,
                              .expert_words = LayerWordsAt(exchange, layer, l.routes_offset_bytes),
                              .weight_words = LayerWordsAt(exchange, layer, l.weights_offset_bytes),
                              .count = entries};
-  return LaunchOverlapping("publication", PublishKernel, {.blocks = blocks, .threads = threads},
-                           stream, WordsOf(exchange, layer), routes, SearchOf(exchange, layer),
+  const auto kernel = !chooses                                 ? PublishKernel<0>
+                      : router.expert_count <= 4 * kWarpLanes  ? PublishKernel<4>
+                      : router.expert_count <= 16 * kWarpLanes ? PublishKernel<16>
+                                                               : PublishKernel<32>;
+  return LaunchOverlapping("publication", kernel, {.blocks = blocks, .threads = threads}, stream,
+                           WordsOf(exchange, layer), router, routes, SearchOf(exchange, layer),
                            LayerWordsAt(exchange, layer, l.arrived_offset_bytes), parts);
 }
 
@@ -204,7 +222,9 @@ absl::Status LaunchPublishRoutes(const WindowExchange& exchange, LayerId layer,
 
 absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
                                const PublishArgs& args, CudaStreamView stream) {
-  return Launch(exchange, layer, args, {.rows = true}, stream);
+  PublishArgs rows = args;
+  rows.router = {};
+  return Launch(exchange, layer, rows, {.rows = true}, stream);
 }
 
 absl::Status LaunchPublish(const WindowExchange& exchange, LayerId layer, const PublishArgs& args,

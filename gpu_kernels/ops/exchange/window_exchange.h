@@ -23,6 +23,7 @@
 #include "gpu_kernels/ops/exchange/exchange_layout.h"
 #include "gpu_kernels/ops/exchange/output_wait.h"
 #include "gpu_kernels/ops/expert_ffn.h"
+#include "gpu_kernels/ops/mixer/router.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
 
@@ -88,6 +89,9 @@ class WindowExchange {
 // Device addresses of what a layer's router and experts' input left; forms that the exchange's
 // shape does not ask for are not read.
 struct PublishArgs {
+  // With logits: makes the router's choice in the same launch, for as many rows; what is published
+  // is then there before.
+  GpuRouterArgs router;
   const uint32_t* expert = nullptr;  // (rows, ranks)
   const float* weight = nullptr;     // (rows, ranks)
   QuantizedRows u;                   // (rows, hidden)

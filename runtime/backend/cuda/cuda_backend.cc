@@ -419,6 +419,7 @@ absl::StatusOr<Routes> CudaBackend::FirstHalf(LayerId layer) {
 absl::StatusOr<Routes> CudaBackend::LaunchFirstHalf(LayerId layer) {
   const ModelGeometry& g = geometry();
   HEARTH_RETURN_IF_ERROR(EnqueueFirstHalf(*pass_, layer.value, device_image_.ngram_embed));
+  HEARTH_RETURN_IF_ERROR(LaunchRouter(RouterChoice(*pass_), stream()));
   const uint64_t blocks = uint64_t{rows_} * ActivationBlocks(g.hidden);
   const GpuPassBuffers& b = buffers_;
   HEARTH_RETURN_IF_ERROR(

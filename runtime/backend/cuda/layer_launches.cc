@@ -280,28 +280,31 @@ absl::Status EnqueueQsa(const GpuPass& pass, uint32_t layer, const GpuQsaWeights
                        {To(w.o, b.y)}, pass.window, pass.stream);
 }
 
-absl::Status EnqueueRouter(const GpuPass& pass, const GpuMoeWeights& w) {
+absl::Status EnqueueRouterScores(const GpuPass& pass, const GpuMoeWeights& w) {
   const ModelGeometry& g = pass.geometry;
   const GpuPassBuffers& b = pass.buffers;
   MatmulOutput scale = To(w.shared_expert_gate, b.shared_scale);
   scale.activation = Activation::kSigmoid;
-  HEARTH_RETURN_IF_ERROR(
-      EnqueueMatmul({.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden},
-                    {To(w.router, b.router_logits), To(w.shared_gate, b.shared_gate),
-                     To(w.shared_up, b.shared_up), scale},
-                    pass.window, pass.stream));
-  return LaunchRouter({.logits = b.router_logits,
-                       .expert = b.route_expert,
-                       .weight = b.route_weight,
-                       .nan_flag = pass.nan_flag,
-                       .rows = pass.rows,
-                       .expert_count = g.moe.expert_count,
-                       .ranks = g.moe.experts_per_token,
-                       .renormalise = g.moe.renormalise},
-                      pass.stream);
+  return EnqueueMatmul({.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden},
+                       {To(w.router, b.router_logits), To(w.shared_gate, b.shared_gate),
+                        To(w.shared_up, b.shared_up), scale},
+                       pass.window, pass.stream);
 }
 
 }  // namespace
+
+GpuRouterArgs RouterChoice(const GpuPass& pass) {
+  const ModelGeometry& g = pass.geometry;
+  const GpuPassBuffers& b = pass.buffers;
+  return {.logits = b.router_logits,
+          .expert = b.route_expert,
+          .weight = b.route_weight,
+          .nan_flag = pass.nan_flag,
+          .rows = pass.rows,
+          .expert_count = g.moe.expert_count,
+          .ranks = g.moe.experts_per_token,
+          .renormalise = g.moe.renormalise};
+}
 
 absl::Status EnqueueRotaryTables(const GpuPass& pass) {
   const ModelGeometry& g = pass.geometry;
@@ -380,7 +383,7 @@ absl::Status EnqueueFirstHalf(const GpuPass& pass, uint32_t layer, const float* 
   step.y = b.y;
   HEARTH_RETURN_IF_ERROR(LaunchStreamStep(step, pass.stream));
   HEARTH_RETURN_IF_ERROR(EnqueueRead(pass, w.moe_hc, WholeRead(pass)));
-  return EnqueueRouter(pass, w.moe);
+  return EnqueueRouterScores(pass, w.moe);
 }
 
 absl::Status EnqueueBeforeExperts(const GpuPass& pass, uint32_t layer) {

@@ -14,6 +14,7 @@
 #include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/exchange/output_wait.h"
+#include "gpu_kernels/ops/mixer/router.h"
 #include "gpu_kernels/ops/pass_table.h"
 #include "pack/format/geometry.h"
 #include "runtime/backend/cuda/device_weights.h"
@@ -53,9 +54,11 @@ absl::Status EnqueueDraftInput(const GpuPass& pass, const float* embed);
 // Rotary tables of the rows' positions.
 absl::Status EnqueueRotaryTables(const GpuPass& pass);
 
-// Everything up to the router: mixer, routes, the experts' input in fp32 and quantised, and the
-// shared expert's first product. `ngram_embed` (rows, embed_dim): for the layer that reads it.
+// Everything up to the router's scores: mixer, scores, the experts' input in fp32 and quantised, and
+// the shared expert's first product. `ngram_embed` (rows, embed_dim): for the layer that reads it.
+// RouterChoice() comes next, by LaunchRouter or in a launch of more.
 absl::Status EnqueueFirstHalf(const GpuPass& pass, uint32_t layer, const float* ngram_embed);
+GpuRouterArgs RouterChoice(const GpuPass& pass);
 // What may run while the host looks at the routes: the experts' input in XT's form where that is
 // wanted, and the rest of the shared expert, which needs nothing of the routed ones.
 absl::Status EnqueueBeforeExperts(const GpuPass& pass, uint32_t layer);

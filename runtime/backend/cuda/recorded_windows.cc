@@ -82,7 +82,8 @@ absl::Status RecordedWindows::RecordLayer(const GpuPass& pass, uint32_t layer,
   HEARTH_RETURN_IF_ERROR(EnqueueFirstHalf(pass, layer, ngram_embed));
   HEARTH_RETURN_IF_ERROR(LaunchPublish(
       *exchange_, id,
-      {.expert = replays ? Replayed(replayed_on_card_->data(), layer) : b.route_expert,
+      {.router = RouterChoice(pass),
+       .expert = replays ? Replayed(replayed_on_card_->data(), layer) : b.route_expert,
        .weight = b.route_weight,
        .u = {.q = b.u_q.q,
              .scale = b.u_q.scale,

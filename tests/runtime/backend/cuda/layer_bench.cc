@@ -150,7 +150,10 @@ absl::Status LayerBench::WriteTable(uint32_t rows, uint32_t pending_rows) {
 absl::Status LayerBench::Enqueue(const GpuPass& pass, const Parts& parts) const {
   HEARTH_RETURN_IF_ERROR(EnqueueEmbedding(pass, image_.embed));
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
-    if (parts.first_half) HEARTH_RETURN_IF_ERROR(EnqueueFirstHalf(pass, layer, nullptr));
+    if (parts.first_half) {
+      HEARTH_RETURN_IF_ERROR(EnqueueFirstHalf(pass, layer, nullptr));
+      HEARTH_RETURN_IF_ERROR(LaunchRouter(RouterChoice(pass), pass.stream));
+    }
     if (parts.before_experts) HEARTH_RETURN_IF_ERROR(EnqueueBeforeExperts(pass, layer));
     if (parts.second_half) HEARTH_RETURN_IF_ERROR(EnqueueSecondHalf(pass, layer, {}));
   }
