@@ -6,9 +6,10 @@
 namespace hearth {
 namespace {
 
-// What a window without streams leaves of the distance to what was known of them beforehand: a
-// link that was slow once is tried again.
-constexpr double kForget = 15.0 / 16;
+// What a side costs changes, and a first measurement may be far off: the one that the costs speak
+// against gets so many experts of a window all the same, the link only in some windows.
+constexpr uint32_t kProbes = 4;
+constexpr uint32_t kWindowsPerProbe = 8;
 
 }  // namespace
 
@@ -42,8 +43,8 @@ void CardTable::BeginLayer(LayerId layer) {
 }
 
 void CardTable::Measured(const SplitMeasurement& measured) {
-  window_streamed_ |= measured.link_experts != 0;
-  window_missed_ |= measured.cpu_experts != 0;
+  link_experts_ += measured.link_experts;
+  cpu_experts_ += measured.cpu_experts;
   UpdateSplit(measured, costs_);
 }
 
@@ -51,15 +52,8 @@ void CardTable::EndWindow() {
   is_following_ = false;
   layer_ = LayerId();
   victims_.clear();
-  if (window_missed_ && !window_streamed_) {
-    const auto forget = [](double& value, double known) {
-      value += (known - value) * (1 - kForget);
-    };
-    forget(costs_.link_expert_ns, options_.link_expert_ns);
-    forget(costs_.link_layer_ns, 0);
-  }
-  window_missed_ = window_streamed_ = false;
   UpdateRule();
+  link_experts_ = cpu_experts_ = 0;
 }
 
 void CardTable::UpdateRule() {
@@ -68,9 +62,28 @@ void CardTable::UpdateRule() {
   StreamRule rule{.experts_max =
                       static_cast<uint32_t>(std::min<uint64_t>(experts_max, UINT32_MAX))};
   SplitMisses(options_.pcie_share, costs_, rule.count);
+  if (options_.pcie_share < 0 && costs_.cpu_expert_ns > 0 && costs_.link_expert_ns > 0) {
+    Probe(&rule);
+  }
   if (rule == rule_) return;
   rule_ = rule;
   deps_.card.SetStreamRule(rule);
+}
+
+// By what the window that ends has seen.
+void CardTable::Probe(StreamRule* rule) {
+  windows_without_link_ = link_experts_ == 0 ? windows_without_link_ + 1 : 0;
+  if (cpu_experts_ <= kProbes && link_experts_ != 0) {
+    const uint32_t misses = cpu_experts_ + link_experts_;
+    const uint32_t most = misses > kProbes ? misses - kProbes : 1;
+    rule->experts_max = std::min(rule->experts_max, most);  // the window's last are the CPU's
+  } else if (windows_without_link_ >= kWindowsPerProbe) {
+    windows_without_link_ = 0;
+    for (uint32_t m = 1; m <= StreamRule::kMissesMax; ++m) {
+      rule->count[m] = std::max<uint8_t>(rule->count[m], 1);
+    }
+    rule->experts_max = std::min(rule->experts_max, kProbes);
+  }
 }
 
 void CardTable::OnResident(ExpertKey key, SlotRef slot) { deps_.card.SetSlot(key, slot); }

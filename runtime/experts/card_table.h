@@ -50,6 +50,7 @@ class CardTable final : private ResidencySink {
     SlotLease lease;
   };
   void UpdateRule();
+  void Probe(StreamRule* rule);
   void OnResident(ExpertKey key, SlotRef slot) override;
   void OnEviction(ExpertKey key) override;
 
@@ -59,8 +60,9 @@ class CardTable final : private ResidencySink {
   uint64_t blob_bytes_max_ = 0;
   SplitCosts costs_;
   StreamRule rule_;
-  bool window_streamed_ = false;
-  bool window_missed_ = false;
+  uint32_t link_experts_ = 0;  // of the window
+  uint32_t cpu_experts_ = 0;
+  uint32_t windows_without_link_ = 0;
   LayerId layer_;  // last; not valid: none of this window
   bool is_following_ = false;
   std::vector<Victim> victims_;  // reserved

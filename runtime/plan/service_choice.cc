@@ -9,6 +9,7 @@ namespace hearth {
 namespace {
 
 constexpr double kAverageStep = 1.0 / 16;  // how far an average follows one measurement
+constexpr double kSplitStep = 1.0 / 8;     // the same of a split's, which may have few of them
 // What a further row costs of an expert's first one before that is known: the weights are in the
 // cache by then, the arithmetic is not done.
 constexpr double kFirstRowRatio = 0.25;
@@ -19,10 +20,11 @@ constexpr double kShareRounding = 1e-9;
 
 // y = x0 * a + x1 * b, where the two costs a and b are sought: moves both along their regressors
 // (normalised least mean squares). The error counts for at most what was expected itself.
-void FollowMeasurement(double x0, double x1, double y, double& a, double& b) {
+void FollowMeasurement(double x0, double x1, double y, double& a, double& b,
+                       double average_step = kAverageStep) {
   const double expected = x0 * a + x1 * b;
   const double error = std::clamp(y - expected, -expected, expected);
-  const double step = kAverageStep * error / (x0 * x0 + x1 * x1);
+  const double step = average_step * error / (x0 * x0 + x1 * x1);
   a = std::max(a + step * x0, 0.0);
   b = std::max(b + step * x1, 0.0);
 }
@@ -99,7 +101,7 @@ void UpdateSplit(const SplitMeasurement& measured, SplitCosts& costs) {
     if (expert_ns <= 0) {
       expert_ns = ns / experts;
     } else {
-      FollowMeasurement(experts, 1, ns, expert_ns, layer_ns);
+      FollowMeasurement(experts, 1, ns, expert_ns, layer_ns, kSplitStep);
     }
   };
   update(measured.cpu_experts, measured.cpu_ns, costs.cpu_expert_ns, costs.cpu_layer_ns);

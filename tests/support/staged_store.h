@@ -57,6 +57,7 @@ class StagedStore final : public ExpertStore {
       blobs_[i].memory.assign(bytes + kAlignBytes, std::byte{0xFF});
       const auto at = reinterpret_cast<uintptr_t>(blobs_[i].memory.data());
       blobs_[i].bytes = std::span(blobs_[i].memory).subspan(-at % kAlignBytes, bytes);
+      if (options_.keeps_in_place) std::ranges::copy(truths_[i].bytes(), blobs_[i].bytes.begin());
     }
     asks_.reserve(truths_.size());
     exchanges_.reserve(1 << 16);
@@ -151,7 +152,8 @@ class StagedStore final : public ExpertStore {
   ExpertLease Lease(ExpertKey key) {
     const std::lock_guard lock(mutex_);
     Blob& blob = blobs_[Index(key)];
-    if (blob.lease_count++ == 0) std::ranges::copy(truth(key), blob.bytes.begin());
+    const bool reads = blob.lease_count++ == 0 && !options_.keeps_in_place;
+    if (reads) std::ranges::copy(truth(key), blob.bytes.begin());
     ++lease_count_;
     return MakeLease(Index(key), blob.bytes);
   }
