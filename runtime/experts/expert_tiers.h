@@ -111,6 +111,9 @@ class ExpertTiers final : private ArrivalSink, private UploadSink, private Exper
     absl::Status status;  // kPcie, kSsd: of the arrival
   };
 
+  static bool ArrivesLate(Service service) {
+    return service == Service::kPcie || service == Service::kSsd;
+  }
   bool HostReadsSlots() const;
   Way WayOf(LayerId layer, const ExpertRows& input) const;
   bool UsesSlots() const { return deps_.slots != nullptr && (way_ != Way::kPool || host_reads_); }

@@ -54,9 +54,9 @@ absl::Status EnqueueDraftInput(const GpuPass& pass, const float* embed);
 // Rotary tables of the rows' positions.
 absl::Status EnqueueRotaryTables(const GpuPass& pass);
 
-// Everything up to the router's scores: mixer, scores, the experts' input in fp32 and quantised, and
-// the shared expert's first product. `ngram_embed` (rows, embed_dim): for the layer that reads it.
-// RouterChoice() comes next, by LaunchRouter or in a launch of more.
+// Everything up to the router's scores: mixer, scores, the experts' input in fp32 and quantised,
+// and the shared expert's first product. `ngram_embed` (rows, embed_dim): for the layer that reads
+// it. RouterChoice() comes next, by LaunchRouter or in a launch of more.
 absl::Status EnqueueFirstHalf(const GpuPass& pass, uint32_t layer, const float* ngram_embed);
 GpuRouterArgs RouterChoice(const GpuPass& pass);
 // What may run while the host looks at the routes: the experts' input in XT's form where that is
