@@ -16,6 +16,11 @@ namespace {
 // A share times a count that should be a whole number may come out this much below it.
 constexpr double kShareRounding = 1e-9;
 
+// A large pool swaps more in a window than a small one, and slots whose experts have gone come free
+// at its end only.
+constexpr uint32_t kSpareCountMin = 8;
+constexpr uint32_t kSlotsPerSpare = 64;
+
 struct PoolDemand {
   uint64_t slot_bytes = 0;
   uint32_t expert_total = 0;
@@ -129,7 +134,9 @@ absl::Status TooFewBytes(uint64_t bytes, const std::vector<PoolDemand>& pools) {
 }  // namespace
 
 uint32_t SpareCount(uint32_t slot_count, uint32_t expert_total, uint32_t spare_count_max) {
-  return slot_count == 0 ? 0 : std::min(spare_count_max, expert_total - slot_count);
+  if (slot_count == 0) return 0;
+  return std::min({spare_count_max, std::max(kSpareCountMin, slot_count / kSlotsPerSpare),
+                   expert_total - slot_count});
 }
 
 absl::StatusOr<SlotPlan> ShareSlots(const SlotBudget& budget, const SlotDemand& demand) {

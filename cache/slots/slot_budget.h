@@ -47,7 +47,7 @@ struct SlotPlan {
 // slot and its spares, with the least that would.
 absl::StatusOr<SlotPlan> ShareSlots(const SlotBudget& budget, const SlotDemand& demand);
 
-// The spares of a pool of `slot_count` slots for `expert_total` experts.
+// The spares of a pool of `slot_count` slots for `expert_total` experts: a few, or a 64th of them.
 uint32_t SpareCount(uint32_t slot_count, uint32_t expert_total, uint32_t spare_count_max);
 
 }  // namespace hearth

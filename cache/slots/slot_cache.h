@@ -41,7 +41,7 @@ struct SlotCacheOptions {
       nullptr;
   uint32_t swaps_per_layer_max = 2;
   uint64_t swap_bytes_per_window_max = UINT64_MAX;
-  uint32_t spare_count = 8;  // of a pool: swaps under way and uploads of one layer
+  uint32_t spare_count = 32;  // of a pool, at most: swaps of one window and uploads of one layer
 };
 
 // Which slot of which pool; slots of a pool are numbered from 0, spares included.
