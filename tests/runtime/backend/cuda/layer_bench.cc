@@ -1,8 +1,10 @@
 // Time of one layer's launches on a card at the published model's shapes, without its experts and
 // without the exchange with the host: a graph of eight layers of one kind, us a layer, beside the
-// bytes of its weights and states at the card's measured copy rate. Weights are random numbers.
+// bytes of its weights and states at the card's measured copy rate. Weights are random numbers of
+// ordinary size.
 //   gpu_layer_bench [gdn|qsa [ROWS]]     with ROWS: the whole layer alone, for a profiler
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -40,18 +42,37 @@ ModelGeometry GeometryOf(MixerKind kind) {
   return g;
 }
 
-// Ordinary numbers below 2 whether they are read as fp32, bf16 or fp16.
-absl::Status FillRandom(const DeviceBuffer& buffer, const UniqueStream& stream) {
+// Two bf16 of the same size, which as fp32 is about as large: 1/128 to 1/64, of either sign.
+// Divisions of numbers that are far from 1 take another way, so values matter for time.
+uint32_t SmallPair(Prng& prng) {
+  return (static_cast<uint32_t>(prng.Next()) & 0x807F807Fu) | 0x3C003C00u;
+}
+
+absl::Status FillSmall(const DeviceBuffer& buffer, const UniqueStream& stream) {
   constexpr uint64_t kPieceBytes = 32_MiB;
   Prng prng(9);
   std::vector<uint32_t> piece(kPieceBytes / 4);
-  for (uint32_t& word : piece) word = static_cast<uint32_t>(prng.Next()) & 0xBFFFBFFFu;
+  for (uint32_t& word : piece) word = SmallPair(prng);
   for (uint64_t at = 0; at < buffer.bytes(); at += kPieceBytes) {
     const uint64_t bytes = std::min(kPieceBytes, buffer.bytes() - at);
     HEARTH_RETURN_IF_ERROR(
         CopyToDevice(std::as_bytes(std::span(piece)).first(bytes), buffer, at, stream.view()));
   }
   return stream.Synchronize();
+}
+
+// Products with rows of values about 1 are of that size.
+std::vector<uint32_t> RandomQ8(Prng& prng, uint32_t rows, uint32_t cols) {
+  constexpr uint32_t kSmallScale = 0x08000800u;  // 2^-13 in fp16, twice
+  const size_t blocks = cols / kQ8BlockValues;
+  const size_t band_words = Q8BandBytes(cols) / 4;
+  const size_t code_words = blocks * kBandRows * kQ8BlockValues / 4;
+  std::vector<uint32_t> words(BandCount(rows) * band_words);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto random = static_cast<uint32_t>(prng.Next());
+    words[i] = i % band_words < code_words ? random : kSmallScale | (random & 0x03FF03FFu);
+  }
+  return words;
 }
 
 // A model of eight layers on a card, and one sequence that stands at kPosition.
@@ -71,6 +92,7 @@ class LayerBench {
  private:
   LayerBench() = default;
   absl::Status PlaceAll(const GpuInfo& gpu, const ModelWeights& weights);
+  absl::Status WriteMatrices();
   absl::Status WriteTable(uint32_t rows, uint32_t pending_rows);
   absl::Status Enqueue(const GpuPass& pass, const Parts& parts) const;
 
@@ -125,12 +147,36 @@ absl::Status LayerBench::PlaceAll(const GpuInfo& gpu, const ModelWeights& weight
   layout.Reserve(nan_flag_, 1);
   for (const uint64_t bytes : {PlanWeightImage(weights).bytes, layout.bytes()}) {
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer buffer, DeviceBuffer::Create(gpu.id, bytes));
-    HEARTH_RETURN_IF_ERROR(FillRandom(buffer, stream_[0]));
+    HEARTH_RETURN_IF_ERROR(FillSmall(buffer, stream_[0]));
     memory_.push_back(std::move(buffer));
   }
   layout.Place(memory_[1].data());
   weights_ = PlaceWeights(weights, memory_[0].data());
+  HEARTH_RETURN_IF_ERROR(WriteMatrices());
   return Write(state_.layer_table, state_.layers);
+}
+
+// The Q8 ones; all layers have the same numbers.
+absl::Status LayerBench::WriteMatrices() {
+  const auto matrices_of = [](const GpuLayerWeights& w) {
+    return std::array{w.mixer_hc.down, w.mixer_hc.up,     w.moe_hc.down,    w.moe_hc.up,
+                      w.gdn.qkv,       w.gdn.z,           w.gdn.out,        w.qsa.q,
+                      w.qsa.k,         w.qsa.v,           w.qsa.o,          w.qsa.index_qk,
+                      w.moe.shared_up, w.moe.shared_gate, w.moe.shared_down};
+  };
+  Prng prng(10);
+  for (size_t i = 0; i < matrices_of(weights_.layers[0]).size(); ++i) {
+    const DeviceMatrix first = matrices_of(weights_.layers[0])[i];
+    if (first.rows == 0 || first.format != MatrixFormat::kQ8) continue;
+    const std::vector<uint32_t> words = RandomQ8(prng, first.rows, first.cols);
+    for (const GpuLayerWeights& layer : weights_.layers) {
+      const auto offset = static_cast<uint64_t>(matrices_of(layer)[i].data - memory_[0].data());
+      HEARTH_RETURN_IF_ERROR(
+          CopyToDevice(std::as_bytes(std::span(words)), memory_[0], offset, stream_[0].view()));
+    }
+    HEARTH_RETURN_IF_ERROR(stream_[0].Synchronize());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LayerBench::WriteTable(uint32_t rows, uint32_t pending_rows) {
