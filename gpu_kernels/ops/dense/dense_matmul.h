@@ -63,7 +63,8 @@ struct DenseMatmulArgs {
 // 1 <= rows <= kMatmulRowsMax, 1 <= output_count. cols of every matrix is args.cols: a multiple of
 // 32 for Q8 and of 8 otherwise. x and q on 16 bytes, x_stride a multiple of 4. y must not overlap
 // what the launch reads. On sm_90 and later the weights, which the launch before this one in the
-// stream must not write, are read while that one still runs. Enqueues and returns; InvalidArgument names what does not fit.
+// stream must not write, are read while that one still runs. Enqueues and returns; InvalidArgument
+// names what does not fit.
 absl::Status LaunchDenseMatmul(const DenseMatmulArgs& args, CudaStreamView stream);
 
 }  // namespace hearth
