@@ -9,6 +9,7 @@
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/ops/expert_ffn.h"
 #include "gpu_kernels/ops/expert_ffn_staging.h"
+#include "gpu_kernels/ops/expert_ffn_stream.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 
@@ -341,6 +342,7 @@ absl::Status Enqueue(Kernel kernel, const ExpertFfnCut& cut, uint32_t item_count
 
 absl::Status LaunchExpertFfn(const ExpertFfnDesc& desc, const ExpertFfnPlan& plan,
                              const ExpertFfnArgs& args, CudaStreamView stream) {
+  if (plan.stream.blocks != 0) return LaunchExpertFfnStream(desc, plan, args, stream);
   HEARTH_RETURN_IF_ERROR(SelectGpu(stream.gpu()));
   const ExpertLayout& layout = desc.layout;
   KernelArgs common = {};
@@ -349,7 +351,7 @@ absl::Status LaunchExpertFfn(const ExpertFfnDesc& desc, const ExpertFfnPlan& pla
   common.entries = args.entries;
   common.x = {const_cast<int8_t*>(args.q), const_cast<float*>(args.scale),
               const_cast<int32_t*>(args.sum16)};
-  common.h = {reinterpret_cast<int8_t*>(args.workspace),
+  common.h = {reinterpret_cast<int8_t*>(args.workspace + plan.h_offset_bytes),
               reinterpret_cast<float*>(args.workspace + plan.h_scale_offset_bytes),
               reinterpret_cast<int32_t*>(args.workspace + plan.h_sum_offset_bytes)};
   common.y = args.y;

@@ -7,6 +7,7 @@
 #include "cpu_kernels/ops/activation.h"
 #include "gpu_kernels/ops/expert_ffn.h"
 #include "gpu_kernels/ops/expert_ffn_staging.h"
+#include "gpu_kernels/ops/expert_ffn_stream.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
 
@@ -50,6 +51,25 @@ absl::StatusOr<ExpertFfnCut> CutOf(const CutShape& shape, const GpuLimits& gpu) 
         cut.shared_bytes, " bytes of shared memory, the GPU has ", gpu.shared_bytes_per_block_max));
   }
   return cut;
+}
+
+// What is measured to be faster, and only experts of whole pairs of segments.
+ExpertFfnStreamPlan StreamPlanOf(const ExpertFfnDesc& desc, const GpuLimits& gpu) {
+  constexpr uint32_t kPairValues = kPairSubBlocks * kNvfp4BlockValues;
+  const ExpertLayout& layout = desc.layout;
+  if (!desc.allows_one_launch || desc.item_count > kStreamItemsMax ||
+      desc.rows_max > kStreamRowsMax)
+    return {};
+  if (layout.hidden % kPairValues != 0 || layout.width % kPairValues != 0) return {};
+  ExpertFfnStreamPlan plan = {.blocks = std::max(1u, gpu.multiprocessor_count),
+                              .warps = kFfnWarpsMax};
+  const uint32_t sum_bytes = FfnGrainSumBytes(FfnSegments(layout.hidden), desc.rows_max);
+  for (plan.grain_slots = kGrainSlotsMax; plan.grain_slots > 0; --plan.grain_slots) {
+    plan.shared_bytes =
+        plan.warps * kFfnWarpBytes + plan.grain_slots * sum_bytes + kFfnControlBytes;
+    if (plan.shared_bytes <= gpu.shared_bytes_per_block_max) return plan;
+  }
+  return {};
 }
 
 absl::Status CheckDesc(const ExpertFfnDesc& desc) {
@@ -96,7 +116,10 @@ absl::StatusOr<ExpertFfnPlan> PlanExpertFfn(const ExpertFfnDesc& desc, const Gpu
                                             .bands_multiple = 1},
                                            gpu));
   const uint64_t blocks = uint64_t{desc.entry_count} * ActivationBlocks(layout.width);
-  plan.h_scale_offset_bytes = AlignUp(blocks * kActivationBlockValues, kWorkspaceAlignBytes);
+  plan.stream = StreamPlanOf(desc, gpu);
+  plan.h_offset_bytes = kFfnCounterBytes;
+  plan.h_scale_offset_bytes =
+      plan.h_offset_bytes + AlignUp(blocks * kActivationBlockValues, kWorkspaceAlignBytes);
   plan.h_sum_offset_bytes =
       plan.h_scale_offset_bytes + AlignUp(blocks * sizeof(float), kWorkspaceAlignBytes);
   plan.workspace_bytes = plan.h_sum_offset_bytes + blocks * 2 * sizeof(int32_t);

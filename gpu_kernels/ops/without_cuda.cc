@@ -13,6 +13,10 @@ absl::Status LaunchExpertFfn(const ExpertFfnDesc&, const ExpertFfnPlan&, const E
   return WithoutCuda("experts on the GPU");
 }
 
+absl::Status ResetExpertFfnWorkspace(const DeviceBuffer&, CudaStreamView) {
+  return WithoutCuda("experts on the GPU");
+}
+
 absl::Status LaunchLinkCopy(const std::byte*, std::byte*, uint64_t, uint32_t, CudaStreamView) {
   return WithoutCuda("uploads by a kernel");
 }

@@ -30,7 +30,8 @@ struct ExpertFfnCase : ExpertCase<ExpertBlob, QuantizedBuffer> {
     return {.layout = layout,
             .item_count = static_cast<uint32_t>(blobs.size()),
             .rows_max = rows_max(),
-            .entry_count = static_cast<uint32_t>(entries.size())};
+            .entry_count = static_cast<uint32_t>(entries.size()),
+            .allows_one_launch = true};
   }
 };
 
@@ -103,13 +104,17 @@ class ExpertFfnOnGpu {
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer y, DeviceCopy(ExpertFfnAnswer(c).y, stream));
     HEARTH_ASSIGN_OR_RETURN(GuardedWorkspace workspace,
                             GuardedWorkspace::Create(plan.workspace_bytes, stream));
+    HEARTH_RETURN_IF_ERROR(ResetExpertFfnWorkspace(workspace.buffer(), stream.view()));
     return ExpertFfnOnGpu(c.Desc(), plan, c.y_stride,
                           {std::move(experts), std::move(q), std::move(scale), std::move(sum16),
                            std::move(y), std::move(workspace)});
   }
 
-  absl::Status Launch(const UniqueStream& stream, uint32_t copy = 0) const {
+  // `item_count`: a word on the card, or null: all items.
+  absl::Status Launch(const UniqueStream& stream, uint32_t copy = 0,
+                      const uint32_t* item_count = nullptr) const {
     const ExpertFfnArgs args = {.items = b_.experts.item_data() + copy * desc_.item_count,
+                                .item_count = item_count,
                                 .entries = b_.experts.entry_data(),
                                 .q = reinterpret_cast<const int8_t*>(b_.q.data()),
                                 .scale = reinterpret_cast<const float*>(b_.scale.data()),
@@ -124,13 +129,14 @@ class ExpertFfnOnGpu {
   absl::Status Read(const UniqueStream& stream, ExpertFfnAnswer* answer) const {
     HEARTH_RETURN_IF_ERROR(
         CopyToHost(b_.y, 0, std::as_writable_bytes(std::span(answer->y)), stream.view()));
-    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(0, answer->h.q, stream));
+    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(plan_.h_offset_bytes, answer->h.q, stream));
     HEARTH_RETURN_IF_ERROR(b_.workspace.Read(plan_.h_scale_offset_bytes, answer->h.scale, stream));
-    HEARTH_RETURN_IF_ERROR(b_.workspace.Read(plan_.h_sum_offset_bytes, answer->h.sum16, stream));
     return b_.workspace.CheckGuard(stream);
   }
 
   const ExpertFfnPlan& plan() const { return plan_; }
+  bool TakesOneLaunch() const { return plan_.stream.blocks != 0; }
+  void TakeTwoLaunches() { plan_.stream = {}; }
 
  private:
   struct Buffers {

@@ -16,7 +16,8 @@ ExpertFfnDesc DescOf(uint32_t hidden, uint32_t width, uint32_t rows_max, uint32_
   return {.layout = {ExpertFormat::kNvfp4, hidden, width},
           .item_count = items,
           .rows_max = rows_max,
-          .entry_count = items * rows_max};
+          .entry_count = items * rows_max,
+          .allows_one_launch = true};
 }
 
 TEST(ExpertFfnPlan, FlashNextByHand) {
@@ -33,10 +34,34 @@ TEST(ExpertFfnPlan, FlashNextByHand) {
   EXPECT_EQ(plan->down.blocks_per_item, 10u);  // 160 bands
   EXPECT_EQ(plan->down.threads, 128u);
   EXPECT_EQ(plan->down.shared_bytes, 32u * 4 * 16 * 4);  // 32 units' sums are more than the rows
-  EXPECT_EQ(plan->h_scale_offset_bytes, 30u * 640 - 30u * 640 % 256 + 0u);
+  EXPECT_EQ(plan->h_offset_bytes, 256u);
+  EXPECT_EQ(plan->h_scale_offset_bytes, 256 + 30u * 640);
   EXPECT_EQ(plan->h_sum_offset_bytes,
             plan->h_scale_offset_bytes + 2560);  // 30 * 20 * 4, rounded up
   EXPECT_EQ(plan->workspace_bytes, plan->h_sum_offset_bytes + 30 * 20 * 2 * 4);
+}
+
+TEST(ExpertFfnPlan, ShortListsOfFewRowsTakeOneLaunchWhereThereIsRoom) {
+  const auto stream_of = [](const ExpertFfnDesc& desc, const GpuLimits& gpu) {
+    const absl::StatusOr<ExpertFfnPlan> plan = PlanExpertFfn(desc, gpu);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan->stream;
+  };
+  const ExpertFfnStreamPlan stream = stream_of(DescOf(2560, 640, 3, 30), kHopper);
+  EXPECT_EQ(stream.blocks, 132u);
+  EXPECT_EQ(stream.warps, 16u);
+  EXPECT_EQ(stream.grain_slots, 2u);
+  // Two pairs of 40 sub-blocks and x for each warp; two grains of four bands of eight segments.
+  EXPECT_EQ(stream.shared_bytes,
+            16u * (2 * (40 * (128 + 16) + 16) + 640 + 8 * 80 + 32) + 2 * 4 * 8 * 3 * 16 * 4 + 6144);
+  ExpertFfnDesc two_launches = DescOf(2560, 640, 3, 30);
+  two_launches.allows_one_launch = false;
+  EXPECT_EQ(stream_of(two_launches, kHopper).blocks, 0u);
+  EXPECT_EQ(stream_of(DescOf(2560, 640, 3, 49), kHopper).blocks, 0u);
+  EXPECT_EQ(stream_of(DescOf(2560, 640, 5, 30), kHopper).blocks, 0u);
+  EXPECT_EQ(stream_of(DescOf(2576, 640, 3, 30), kHopper).blocks, 0u);
+  EXPECT_EQ(stream_of(DescOf(2560, 320, 3, 30), kHopper).blocks, 0u);
+  EXPECT_EQ(stream_of(DescOf(2560, 640, 3, 30), kAmpere).blocks, 0u);
 }
 
 void CheckCut(const ExpertFfnCut& cut, uint32_t cols, uint32_t bands, uint32_t projections) {
@@ -60,7 +85,7 @@ TEST(ExpertFfnPlan, EveryShapeThatIsAcceptedCoversItsBandsOnce) {
         CheckCut(plan->down, width, hidden / 16, 1);
         EXPECT_GE(plan->rows_class, rows);
         const uint64_t blocks = uint64_t{10} * rows * ActivationBlocks(width);
-        EXPECT_GE(plan->h_scale_offset_bytes, blocks * 32);
+        EXPECT_GE(plan->h_scale_offset_bytes - plan->h_offset_bytes, blocks * 32);
         EXPECT_GE(plan->h_sum_offset_bytes - plan->h_scale_offset_bytes, blocks * 4);
         EXPECT_EQ(plan->workspace_bytes - plan->h_sum_offset_bytes, blocks * 8);
       }
