@@ -39,7 +39,11 @@ uint32_t WindowEntriesMax(const GpuLimits& gpu, const CudaCardOptions& options) 
 
 ExpertFfnDesc Nvfp4Desc(const ExpertLayout& layout, uint32_t items, uint32_t rows,
                         uint32_t entries) {
-  return {.layout = layout, .item_count = items, .rows_max = rows, .entry_count = entries};
+  return {.layout = layout,
+          .item_count = items,
+          .rows_max = rows,
+          .entry_count = entries,
+          .allows_one_launch = true};
 }
 
 // Bounds only: the sums in the workspace keep their places from launch to launch.
@@ -150,6 +154,9 @@ absl::Status CudaCard::Allocate() {
     if (bytes == 0) continue;
     HEARTH_ASSIGN_OR_RETURN(DeviceBuffer memory, DeviceBuffer::Create(gpu, bytes));
     buffer->emplace(std::move(memory));
+  }
+  if (nvfp4_workspace_) {
+    HEARTH_RETURN_IF_ERROR(ResetExpertFfnWorkspace(*nvfp4_workspace_, deps_.io.stream));
   }
   HEARTH_ASSIGN_OR_RETURN(UniqueEvent begin, UniqueEvent::Create(gpu));
   HEARTH_ASSIGN_OR_RETURN(UniqueEvent end, UniqueEvent::Create(gpu));
