@@ -52,7 +52,7 @@ TEST(Configs, DefaultsPrint) {
       "slots = \nvram_budget = \nvram_reserve = \npolicy = forecast\nprofile = \npcie_share "
       "= auto\n"
       "pcie_window_bytes_max = 256MiB\nram_budget = \nmmap_experts = false\ndaemon = \nio = auto\n"
-      "device = cpu\nkv = bf16\narithmetic = fast\n"
+      "device = auto\nkv = bf16\narithmetic = fast\n"
       "cpu_isa = auto\nthreads = 0\ncpus = \nprompt_chunk_tokens = 0\nngram_in_memory = false\n");
 }
 
