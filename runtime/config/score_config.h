@@ -36,7 +36,7 @@ struct ScoreConfig {
       {.metavar = "DIR"});
     v("tokens_max", tokens_max, "score the first N tokens, 0 = all",
       {.minimum = 0, .maximum = 1 << 20});
-    v("window", window, "rows of a pass, as in decoding; 0 = large parts, as a prompt",
+    v("window", window, "rows of a pass, as in decoding; 0 = large parts",
       {.minimum = 0, .maximum = 9});
     v("stats", stats, "print which tier served the experts, and hits as the text goes on");
     trace.Visit(v);

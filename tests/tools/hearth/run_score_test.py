@@ -148,9 +148,10 @@ class RunAndScore(unittest.TestCase):
         self.assertEqual(done.returncode, code, (args, done.stderr))
         self.assertEqual(done.stdout, "")
         self.assertIn(says, done.stderr)
-        # Which cores the workers got and what memory is planned is said before a model is tried.
-        lines = [line for line in done.stderr.strip().splitlines()
-                 if not re.match(r"memory: |hearth: (\d+ workers? |warning: the workers)", line)]
+        # Which cores the workers got, the device and the memory planned: said before a model is
+        # tried.
+        talk = re.compile(r"memory: |device: |hearth: (\d+ workers? |warning: the workers)")
+        lines = [line for line in done.stderr.strip().splitlines() if not talk.match(line)]
         self.assertEqual(len(lines), 1, done.stderr)
 
     def test_what_cannot_be_done_is_refused_by_name(self):
