@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "cpu_kernels/ops/activation.h"
-#include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/ops/prompt/gemm_args.h"
+#include "gpu_kernels/ops/prompt/gemm_parts.cuh"
 #include "gpu_kernels/ops/prompt/gemm_tile.cuh"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
@@ -22,18 +22,6 @@ constexpr uint32_t kStages = 3;
 constexpr uint32_t kBands = kGemmWarps * kGemmWarpBands;  // of one block of threads
 constexpr uint32_t kColumnBytes = kGemmBlockValues * 2;   // of one column and block of x
 constexpr uint32_t kColumnPieces = kGemmStageBlocks * kColumnBytes / 16;  // copies of one stage
-
-__device__ inline void CopyAsync16(void* to, const void* from, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(bytes));
-}
-
-__device__ inline void CopyAsync4(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from));
-}
 
 // Where value `index` of a block of 32 stands in the order of gemm_tile.cuh.
 __device__ inline uint32_t PositionOf(uint32_t index) {
@@ -69,11 +57,11 @@ class StageCopies {
     for (uint32_t i = 0; i < kPieceRounds; ++i) {
       const uint32_t piece = i * kThreads + threadIdx.x;
       x_[i] = args.x.values +
-              RowOf(args, tile, piece / kColumnPieces) * args.x.pitch_blocks * kColumnBytes +
+              RowOfColumn(args, tile, piece / kColumnPieces) * args.x.pitch_blocks * kColumnBytes +
               piece % kColumnPieces * 16;
     }
     scale_ = args.x.scale +
-             RowOf(args, tile, threadIdx.x / kGemmStageBlocks) * args.x.pitch_blocks +
+             RowOfColumn(args, tile, threadIdx.x / kGemmStageBlocks) * args.x.pitch_blocks +
              threadIdx.x % kGemmStageBlocks;
     codes_ = bands.bytes + lane * 16;
     // Lanes 0 to 3 copy the scales of the first band, 4 to 7 those of the second.
@@ -128,12 +116,6 @@ class StageCopies {
  private:
   static constexpr uint32_t kPieces = kTiles * 8 * kColumnPieces;
   static constexpr uint32_t kPieceRounds = (kPieces + kThreads - 1) / kThreads;
-
-  static __device__ size_t RowOf(const GemmKernelArgs& args, const ExpertGemmTile& tile,
-                                 uint32_t column) {
-    const uint32_t entry = tile.entry_begin + min(column, tile.columns - 1);
-    return args.gathers ? args.entries[entry].x_row : entry;
-  }
 
   uint32_t sub_blocks_left_;
   uint32_t band_count_;
@@ -190,18 +172,6 @@ __device__ void MultiplyBands(const GemmKernelArgs& args, const Bands& bands,
   asm volatile("cp.async.wait_group 0;");
 }
 
-// The total of a row of all bands and a column of the tile.
-template <int kTiles>
-__device__ inline float TotalOf(const Shared<kTiles>& shared, uint32_t row, uint32_t column) {
-  const float4& total = shared.totals[row / kBandRows][column / 8][row % 8 * 4 + column % 8 / 2];
-  return reinterpret_cast<const float*>(&total)[row % kBandRows / 8 * 2 + column % 2];
-}
-
-// The multipliers of gate, up and down follow each other.
-__device__ inline float MultiplierOf(const GemmKernelArgs& args, const std::byte* blob, int index) {
-  return reinterpret_cast<const float*>(blob + args.multiplier_offset_bytes)[index];
-}
-
 // The projection's bands from `band` on, at most those of a warp.
 __device__ inline Bands BandsAt(const GemmKernelArgs& args, const std::byte* projection,
                                 uint32_t band) {
@@ -227,26 +197,8 @@ __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
   auto& shared = *reinterpret_cast<Shared<kTiles>*>(shared_bytes);
   MultiplyBands<kTiles>(args, bands, tile, shared);
   __syncthreads();
-  const float gate_multiplier = MultiplierOf(args, blob, 0);
-  const float up_multiplier = MultiplierOf(args, blob, 1);
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t h_blocks = (args.band_count + 1) / 2;
-  constexpr uint32_t kBlocks = kGateBands / 2;  // of 32 values of h
-  for (uint32_t job = warp; job < tile.columns * kBlocks; job += kGemmWarps) {
-    const uint32_t column = job / kBlocks;
-    const uint32_t row = job % kBlocks * 32 + lane;
-    const bool valid = blockIdx.x * kGateBands + row / kBandRows < args.band_count;
-    const float gate = __fmul_rn(TotalOf<kTiles>(shared, row, column), gate_multiplier);
-    const float up =
-        __fmul_rn(TotalOf<kTiles>(shared, row + kGateBands * kBandRows, column), up_multiplier);
-    const QuantizedLane quantized = QuantizeLane(__fmul_rn(SiluOf(gate), up), valid);
-    const uint32_t h_block = blockIdx.x * kBlocks + job % kBlocks;
-    if (h_block >= h_blocks) continue;  // the same for the whole warp
-    const size_t at = size_t{tile.entry_begin + column} * args.h.pitch_blocks + h_block;
-    reinterpret_cast<__half*>(args.h.values + at * kColumnBytes)[PositionOf(lane)] =
-        __int2half_rn(quantized.q);
-    if (lane == 0) args.h.scale[at] = __fmul_rn(quantized.scale, kGemmScaleFactor);
-  }
+  StoreHidden<kGateBands, kGemmWarps>(args, tile, blob, shared,
+                                      [](uint32_t index) { return PositionOf(index); });
 }
 
 // grid: (groups of kBands bands, tiles).
@@ -272,21 +224,14 @@ __global__ void __launch_bounds__(kThreads, kTiles > 4 ? 1 : 2)
   if (output >= args.outputs) return;
   for (uint32_t column = 0; column < tile.columns; ++column) {
     args.y[size_t{y_row_of[column]} * args.y_stride + output] =
-        __fmul_rn(TotalOf<kTiles>(shared, row, column), multiplier);
+        __fmul_rn(TotalOf(shared, row, column), multiplier);
   }
 }
 static_assert(kGemmWarpBands * kBandRows == 32);
 
-// grid: (rows, groups of blocks): int8 to fp16 in the order of the products, one warp a block.
+// As StoreRows().
 __global__ void RowsKernel(HalfRows x, const int8_t* q, const float* scale, uint32_t blocks) {
-  const uint32_t block = blockIdx.y * kGemmWarps + threadIdx.x / 32;
-  if (block >= blocks) return;
-  const uint32_t lane = threadIdx.x % 32;
-  const size_t from = size_t{blockIdx.x} * blocks + block;
-  const size_t to = size_t{blockIdx.x} * x.pitch_blocks + block;
-  reinterpret_cast<__half*>(x.values + to * kColumnBytes)[PositionOf(lane)] =
-      __int2half_rn(q[from * kActivationBlockValues + lane]);
-  if (lane == 0) x.scale[to] = __fmul_rn(scale[from], kGemmScaleFactor);
+  StoreRows<kGemmWarps>(x, q, scale, blocks, [](uint32_t index) { return PositionOf(index); });
 }
 
 using Kernel = void (*)(GemmKernelArgs, uint32_t);

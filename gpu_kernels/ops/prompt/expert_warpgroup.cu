@@ -4,9 +4,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "cpu_kernels/ops/activation.h"
-#include "gpu_kernels/common/arithmetic.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/ops/prompt/gemm_args.h"
+#include "gpu_kernels/ops/prompt/gemm_parts.cuh"
 #include "gpu_kernels/ops/prompt/gemm_tile.cuh"
 #include "gpu_kernels/ops/prompt/wgmma.cuh"
 #include "runtime/base/status.h"
@@ -39,17 +39,6 @@ struct Shared {
   uint32_t y_row[kTiles * 8];
 };
 
-__device__ inline void CopyAsync16(void* to, const void* from, uint32_t bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(bytes));
-}
-__device__ inline void CopyAsync4(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from));
-}
-
 // Copies stage after stage: the block of threads its columns, every warp its band, zeros where
 // there is none. Columns beyond the tile's are its last one again: nobody reads what becomes of
 // them.
@@ -62,11 +51,12 @@ class StageCopies {
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
     for (uint32_t i = 0; i < kRounds; ++i) {
-      const uint32_t row = RowOf(args, tile, i * kThreads / kPieces + threadIdx.x / kPieces);
+      const auto row = static_cast<uint32_t>(
+          RowOfColumn(args, tile, i * kThreads / kPieces + threadIdx.x / kPieces));
       x_offset_[i] = row * args.x.pitch_blocks * kGemmBlockValues * 2 + threadIdx.x % kPieces * 16;
     }
     scale_ = args.x.scale +
-             size_t{RowOf(args, tile, threadIdx.x / kGemmStageBlocks)} * args.x.pitch_blocks +
+             RowOfColumn(args, tile, threadIdx.x / kGemmStageBlocks) * args.x.pitch_blocks +
              threadIdx.x % kGemmStageBlocks;
     codes_ = band + lane * 16;
     scales_ = band + size_t{args.cols} * 8 + lane % 4 * kBandRows;
@@ -110,12 +100,6 @@ class StageCopies {
   static constexpr uint32_t kAllPieces = kTiles * 8 * kPieces;
   static constexpr uint32_t kRounds = (kAllPieces + kThreads - 1) / kThreads;
 
-  static __device__ uint32_t RowOf(const GemmKernelArgs& args, const ExpertGemmTile& tile,
-                                   uint32_t column) {
-    const uint32_t entry = tile.entry_begin + min(column, tile.columns - 1);
-    return args.gathers ? args.entries[entry].x_row : entry;
-  }
-
   const std::byte* x_;
   uint32_t x_offset_[kRounds];
   const float* scale_;
@@ -134,16 +118,7 @@ struct Sums {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) segment[n] = totals[n * 32] = float4{0, 0, 0, 0};
   }
-  __device__ void EndSegment() {
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const float4 total = totals[n * 32];
-      const float4 sum = segment[n];
-      totals[n * 32] = {__fadd_rn(total.x, sum.x), __fadd_rn(total.y, sum.y),
-                        __fadd_rn(total.z, sum.z), __fadd_rn(total.w, sum.w)};
-      segment[n] = float4{0, 0, 0, 0};
-    }
-  }
+  __device__ void EndSegment() { AddToTotals<kTiles>(segment, totals); }
 };
 
 // Registers hold the sums of all columns and the results of some: what one product of a block is.
@@ -226,8 +201,7 @@ __device__ inline void MultiplyBand(const GemmKernelArgs& args, const std::byte*
     if (s + 1 < stage_count) copies.Copy(shared, (s + 1) % kStages);
     asm volatile("cp.async.commit_group;");
     const std::byte* const codes = shared.bands[s % kStages][warp];
-    const uint32_t x =
-        SwizzledRowsWord(static_cast<uint32_t>(__cvta_generic_to_shared(shared.x[s % kStages])));
+    const uint32_t x = SwizzledRowsWord(SharedAddress(shared.x[s % kStages]));
     BlockWeights w = LoadBlock(codes, 0, lane);
 #pragma unroll
     for (uint32_t block = 0; block < kGemmStageBlocks; ++block) {
@@ -251,17 +225,6 @@ __device__ inline void MultiplyBand(const GemmKernelArgs& args, const std::byte*
   asm volatile("cp.async.wait_group 0;");
 }
 
-// The total of a row of the block's bands and a column of the tile.
-template <int kTiles>
-__device__ inline float TotalOf(const Shared<kTiles>& shared, uint32_t row, uint32_t column) {
-  const float4& total = shared.totals[row / kBandRows][column / 8][row % 8 * 4 + column % 8 / 2];
-  return reinterpret_cast<const float*>(&total)[row % kBandRows / 8 * 2 + column % 2];
-}
-
-__device__ inline float MultiplierOf(const GemmKernelArgs& args, const std::byte* blob, int index) {
-  return reinterpret_cast<const float*>(blob + args.multiplier_offset_bytes)[index];
-}
-
 // The lower warpgroup multiplies gate, the other up; h is formed and quantised from their totals.
 template <int kTiles>
 __device__ inline void GateUp(const GemmKernelArgs& args, const ExpertGemmTile& tile,
@@ -277,26 +240,8 @@ __device__ inline void GateUp(const GemmKernelArgs& args, const ExpertGemmTile& 
                            (there ? band * args.band_bytes : 0),
                        there, tile, shared);
   __syncthreads();
-  const float gate_multiplier = MultiplierOf(args, blob, 0);
-  const float up_multiplier = MultiplierOf(args, blob, 1);
-  const uint32_t lane = threadIdx.x % 32;
-  const uint32_t h_blocks = (args.band_count + 1) / 2;
-  constexpr uint32_t kBlocks = kGateBands / 2;  // of 32 values of h
-  for (uint32_t job = warp; job < tile.columns * kBlocks; job += kWarps) {
-    const uint32_t column = job / kBlocks;
-    const uint32_t row = job % kBlocks * 32 + lane;
-    const bool valid = blockIdx.x * kGateBands + row / kBandRows < args.band_count;
-    const float gate = __fmul_rn(TotalOf<kTiles>(shared, row, column), gate_multiplier);
-    const float up =
-        __fmul_rn(TotalOf<kTiles>(shared, row + kGateBands * kBandRows, column), up_multiplier);
-    const QuantizedLane quantized = QuantizeLane(__fmul_rn(SiluOf(gate), up), valid);
-    const uint32_t h_block = blockIdx.x * kBlocks + job % kBlocks;
-    if (h_block >= h_blocks) continue;  // the same for the whole warp
-    const size_t at = size_t{tile.entry_begin + column} * args.h.pitch_blocks + h_block;
-    reinterpret_cast<__half*>(args.h.values + at * kGemmBlockValues * 2)[HalfPositionOf(lane)] =
-        __int2half_rn(quantized.q);
-    if (lane == 0) args.h.scale[at] = __fmul_rn(quantized.scale, kGemmScaleFactor);
-  }
+  StoreHidden<kGateBands, kWarps>(args, tile, blob, shared,
+                                  [](uint32_t index) { return HalfPositionOf(index); });
 }
 
 template <int kTiles>
@@ -362,16 +307,9 @@ __global__ void __launch_bounds__(kThreads, 2) ProductKernel(const GemmKernelArg
   }
 }
 
-// grid: (rows, groups of blocks), one warp a block.
+// As StoreRows().
 __global__ void RowsKernel(HalfRows x, const int8_t* q, const float* scale, uint32_t blocks) {
-  const uint32_t block = blockIdx.y * kWarps + threadIdx.x / 32;
-  if (block >= blocks) return;
-  const uint32_t lane = threadIdx.x % 32;
-  const size_t from = size_t{blockIdx.x} * blocks + block;
-  const size_t to = size_t{blockIdx.x} * x.pitch_blocks + block;
-  reinterpret_cast<__half*>(x.values + to * kGemmBlockValues * 2)[HalfPositionOf(lane)] =
-      __int2half_rn(q[from * kActivationBlockValues + lane]);
-  if (lane == 0) x.scale[to] = __fmul_rn(scale[from], kGemmScaleFactor);
+  StoreRows<kWarps>(x, q, scale, blocks, [](uint32_t index) { return HalfPositionOf(index); });
 }
 
 uint32_t SharedBytes(uint32_t gemm_class) {

@@ -87,6 +87,19 @@ __device__ inline void AddScaled(const float4& d, const float2& scale, float4& s
   sum.w = __fmaf_rn(scale.y, d.w, sum.w);
 }
 
+// Ends a segment of a lane's sums: it goes to the totals, `count` float4 32 apart.
+template <int kCount>
+__device__ inline void AddToTotals(float4* segment, float4* totals) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const float4 total = totals[i * 32];
+    const float4 sum = segment[i];
+    totals[i * 32] = {__fadd_rn(total.x, sum.x), __fadd_rn(total.y, sum.y),
+                      __fadd_rn(total.z, sum.z), __fadd_rn(total.w, sum.w)};
+    segment[i] = float4{0, 0, 0, 0};
+  }
+}
+
 // What a warp has summed: of the segment in registers, of the segments before it in shared memory,
 // for each band kTiles float4 of each lane, 32 lanes apart.
 template <int kTiles>
@@ -100,16 +113,7 @@ struct BandSums {
       segment[i / kTiles][i % kTiles] = totals[i * 32] = float4{0, 0, 0, 0};
     }
   }
-  __device__ void EndSegment() {
-#pragma unroll
-    for (int i = 0; i < kGemmWarpBands * kTiles; ++i) {
-      float4& sum = segment[i / kTiles][i % kTiles];
-      const float4 total = totals[i * 32];
-      totals[i * 32] = {__fadd_rn(total.x, sum.x), __fadd_rn(total.y, sum.y),
-                        __fadd_rn(total.z, sum.z), __fadd_rn(total.w, sum.w)};
-      sum = float4{0, 0, 0, 0};
-    }
-  }
+  __device__ void EndSegment() { AddToTotals<kGemmWarpBands * kTiles>(segment[0], totals); }
 };
 
 // One block of 32 values. `bands`: of the warp, kGemmBandBytes each; `x`: (columns, 64 bytes) of
