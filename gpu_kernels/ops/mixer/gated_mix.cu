@@ -72,18 +72,11 @@ __device__ void QuantizeLow(const GpuGatedMixArgs& args, uint32_t* q, float* sca
     const float4 x =
         there ? LoadVector(args.low, (size_t{row} * blocks + block) * kBlockVectors + vector)
               : float4{0, 0, 0, 0};
-    uint32_t bits = MagnitudeBits(x);
-#pragma unroll
-    for (uint32_t offset = kBlockVectors / 2; offset > 0; offset /= 2) {
-      bits = max(bits, __shfl_xor_sync(kAllWarpLanes, bits, offset));
-    }
-    const float s = BlockScaleOf(bits);
-    int32_t sum = 0;
-    const char4 four = QuantizeFour(x, s, &sum);
+    const QuantizedVector quantized = QuantizeVector(x);
     if (i >= count || row >= args.rows) continue;
     const uint32_t half = vector / 4 * 4 ^ WordOfRow(row);
-    *reinterpret_cast<char4*>(q + (block * kRows + row) * 8 + half + vector % 4) = four;
-    if (vector == 0) scale[block * kPaddedRows + row] = s;
+    *reinterpret_cast<char4*>(q + (block * kRows + row) * 8 + half + vector % 4) = quantized.q;
+    if (vector == 0) scale[block * kPaddedRows + row] = quantized.scale;
   }
 }
 

@@ -73,27 +73,41 @@ __device__ inline float4 NormaliseVector(float4 x, float factor, float4 w) {
   });
 }
 
+// A vector of a block that eight neighbouring lanes hold, the first of them a multiple of eight:
+// its four values quantised with the scale of the block, and their sum. All lanes of the warp call.
+struct QuantizedVector {
+  char4 q;
+  float scale;
+  int32_t sum;
+};
+__device__ inline QuantizedVector QuantizeVector(float4 x) {
+  uint32_t bits = MagnitudeBits(x);
+#pragma unroll
+  for (uint32_t offset = kBlockVectors / 2; offset > 0; offset /= 2) {
+    bits = max(bits, __shfl_xor_sync(kAllWarpLanes, bits, offset));
+  }
+  QuantizedVector v;
+  v.scale = BlockScaleOf(bits);
+  v.sum = 0;
+  v.q = QuantizeFour(x, v.scale, &v.sum);
+  return v;
+}
+
 // Quantises vectors as QuantizeLane does single values: eight neighbouring lanes, the first of them
 // a multiple of eight, hold a block; `vector` counts vectors from the start of all rows, each row
 // filled up to whole blocks. All lanes of the warp call; a vector beyond its row's end is zero, and
 // lanes that are not `store` only take part in the exchange.
 __device__ inline void StoreQuantized(const QuantizedOut& out, size_t vector, float4 x,
                                       bool store) {
-  uint32_t bits = MagnitudeBits(x);
-#pragma unroll
-  for (uint32_t offset = kBlockVectors / 2; offset > 0; offset /= 2) {
-    bits = max(bits, __shfl_xor_sync(kAllWarpLanes, bits, offset));
-  }
-  const float s = BlockScaleOf(bits);
-  int32_t sum = 0;
-  const char4 q = QuantizeFour(x, s, &sum);
+  const QuantizedVector quantized = QuantizeVector(x);
+  int32_t sum = quantized.sum;
   sum += __shfl_xor_sync(kAllWarpLanes, sum, 1);
   sum += __shfl_xor_sync(kAllWarpLanes, sum, 2);
   if (!store) return;
   const size_t block = vector / kBlockVectors;
   const uint32_t in_block = vector % kBlockVectors;
-  reinterpret_cast<char4*>(out.q)[vector] = q;
-  if (in_block == 0) out.scale[block] = s;
+  reinterpret_cast<char4*>(out.q)[vector] = quantized.q;
+  if (in_block == 0) out.scale[block] = quantized.scale;
   if (in_block % 4 == 0) out.sum16[block * 2 + in_block / 4] = sum;
 }
 

@@ -87,7 +87,7 @@ __device__ inline void AddScaled(const float4& d, const float2& scale, float4& s
   sum.w = __fmaf_rn(scale.y, d.w, sum.w);
 }
 
-// Ends a segment of a lane's sums: it goes to the totals, `count` float4 32 apart.
+// Ends a segment of a lane's sums: it goes to the totals, kCount float4 32 apart.
 template <int kCount>
 __device__ inline void AddToTotals(float4* segment, float4* totals) {
 #pragma unroll
