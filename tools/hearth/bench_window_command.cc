@@ -25,6 +25,7 @@
 #include "runtime/engine/model_runner.h"
 #include "tools/hearth/command.h"
 #include "tools/hearth/commands.h"
+#include "tools/hearth/expert_report.h"
 #include "tools/hearth/made_up_experts.h"
 #include "tools/hearth/progress.h"
 #include "tools/hearth/prompt_bench.h"
@@ -324,15 +325,6 @@ std::string LineText(const Line& line, uint32_t workers, bool has_card) {
 
 Json LineJson(const Line& line) {
   const WindowTimes& t = line.times;
-  Json ledger;
-  for (uint32_t s = 0; s < kServiceCount; ++s) {
-    const ServiceTotals& totals = t.served.of(static_cast<Service>(s));
-    ledger[std::string(ServiceName(static_cast<Service>(s)))] = {
-        {"distinct", totals.distinct},
-        {"entries", totals.entries},
-        {"bytes", totals.bytes},
-        {"seconds", static_cast<double>(totals.ns) * 1e-9}};
-  }
   return {{"slots", line.slots},
           {"slot_count", line.slot_count},
           {"rows", t.rows},
@@ -342,7 +334,7 @@ Json LineJson(const Line& line) {
           {"floor_sec", t.floor_sec},
           {"dense_floor_sec", t.dense_floor_sec},
           {"times_floor", t.median_sec / t.floor_sec},
-          {"ledger", std::move(ledger)}};
+          {"ledger", ServicesJson(t.served)}};
 }
 
 void PrintRates(const WindowBench& bench, const CommandIo& io) {

@@ -57,11 +57,16 @@ Json RegretJson(const RegretGauge* gauge) {
 
 }  // namespace
 
-Json LedgerJson(const LedgerCounts& counts) {
+Json ServicesJson(const LedgerCounts& counts) {
   Json json;
   for (uint32_t s = 0; s < kServiceCount; ++s) {
     json[std::string(ServiceName(static_cast<Service>(s)))] = TotalsJson(counts.services[s]);
   }
+  return json;
+}
+
+Json LedgerJson(const LedgerCounts& counts) {
+  Json json = ServicesJson(counts);
   json["total"] = TotalsJson(counts.total());
   return json;
 }

@@ -12,7 +12,10 @@
 
 namespace hearth::cli {
 
-// {"vram": {"distinct", "entries", "bytes", "seconds"}, "pcie", "cpu", "ssd", "total"}
+// {"vram": {"distinct", "entries", "bytes", "seconds"}, "pcie", "cpu", "ssd"}
+nlohmann::ordered_json ServicesJson(const LedgerCounts& counts);
+
+// The same and "total".
 nlohmann::ordered_json LedgerJson(const LedgerCounts& counts);
 
 // {"vram": {"distinct", "entries"}, "pcie", "cpu", "ssd", "total"}: of one request.

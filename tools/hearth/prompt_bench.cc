@@ -12,6 +12,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/config/replay_config.h"
+#include "tools/hearth/expert_report.h"
 
 namespace hearth::cli {
 namespace {
@@ -143,15 +144,6 @@ std::string PromptLine(const std::string& slots, const PromptTimes& t, uint32_t 
 }
 
 nlohmann::ordered_json PromptJson(const std::string& slots, const PromptTimes& t) {
-  nlohmann::ordered_json ledger;
-  for (uint32_t s = 0; s < kServiceCount; ++s) {
-    const ServiceTotals& totals = t.served.of(static_cast<Service>(s));
-    ledger[std::string(ServiceName(static_cast<Service>(s)))] = {
-        {"distinct", totals.distinct},
-        {"entries", totals.entries},
-        {"bytes", totals.bytes},
-        {"seconds", static_cast<double>(totals.ns) * 1e-9}};
-  }
   return {{"slots", slots},
           {"tokens", t.tokens},
           {"chunk_rows", t.chunk_rows},
@@ -160,7 +152,7 @@ nlohmann::ordered_json PromptJson(const std::string& slots, const PromptTimes& t
           {"floor_sec", t.floor_sec},
           {"dense_floor_sec", t.dense_floor_sec},
           {"link_floor_sec", t.link_floor_sec},
-          {"ledger", std::move(ledger)}};
+          {"ledger", ServicesJson(t.served)}};
 }
 
 }  // namespace hearth::cli
