@@ -45,6 +45,11 @@ constexpr uint64_t kTraceBytesMax = 4_GiB;
 constexpr uint64_t kMadeUpTokens = 16'384;
 constexpr uint32_t kRowsMax = 8;
 
+struct PcieShare {
+  std::string text;  // as it was asked for
+  double share = -1;
+};
+
 struct BenchWindowConfig {
   SyntheticModel like = SyntheticModel::kFlashNext;
   SynthFormat format = SynthFormat::kNvfp4;
@@ -84,7 +89,7 @@ struct BenchWindowConfig {
       {.metavar = "N"});
     v("policy", policy, "which experts VRAM keeps", {.metavar = "NAME"});
     v("pcie_share", pcie_share, "misses uploaded, not computed by the CPU, 0 to 1",
-      {.metavar = "auto|N"});
+      {.metavar = "auto|N,..."});
     v("device", device, "where the dense path runs", {.metavar = "auto|cpu|cuda[:N]"});
     v("threads", threads, "workers, 0 = one per core", {.minimum = 0, .maximum = 1024});
     v("scratch", scratch, "folder for the dense weights, removed afterwards", {.metavar = "DIR"});
@@ -97,8 +102,17 @@ struct BenchWindowConfig {
     HEARTH_RETURN_IF_ERROR(ParseSlotsList(slots).status());
     HEARTH_RETURN_IF_ERROR(ParseWindowList(rows).status());
     HEARTH_RETURN_IF_ERROR(ParsePromptList(prompts).status());
-    HEARTH_RETURN_IF_ERROR(ParsePcieShare(pcie_share).status());
+    HEARTH_RETURN_IF_ERROR(ParsePcieShares().status());
     return ParseDevice(device).status();
+  }
+
+  absl::StatusOr<std::vector<PcieShare>> ParsePcieShares() const {
+    std::vector<PcieShare> shares;
+    for (std::string& text : SplitCommas(pcie_share)) {
+      HEARTH_ASSIGN_OR_RETURN(const double share, ParsePcieShare(text));
+      shares.push_back({.text = std::move(text), .share = share});
+    }
+    return shares;
   }
 
   SyntheticShape Shape() const {
@@ -109,7 +123,8 @@ struct BenchWindowConfig {
 };
 
 struct Line {
-  std::string slots;  // as it was asked for
+  std::string slots;       // as it was asked for
+  std::string pcie_share;  // likewise
   uint64_t slot_count = 0;
   WindowTimes times;
 };
@@ -187,18 +202,23 @@ class WindowBench {
   }
 
   // One line for every number of rows, from one load of the model.
-  absl::StatusOr<std::vector<Line>> Measure(const std::string& slots) {
+  absl::StatusOr<std::vector<Line>> Measure(const std::string& slots, const PcieShare& share) {
     TraceRoutes routes(trace_);
     HEARTH_ASSIGN_OR_RETURN(const std::vector<uint32_t> rows, ParseWindowList(config_.rows));
     const uint32_t rows_max = *std::max_element(rows.begin(), rows.end());
-    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
-                            Load(slots, {.prompt_rows_max = kRowsMax, .window_rows_max = kRowsMax},
-                                 (config_.windows + config_.warm_up_windows) * rows_max, routes));
+    HEARTH_ASSIGN_OR_RETURN(
+        const std::unique_ptr<ModelRunner> runner,
+        Load({.slots = slots,
+              .pcie_share = share.share,
+              .limits = {.prompt_rows_max = kRowsMax, .window_rows_max = kRowsMax},
+              .context_tokens = (config_.windows + config_.warm_up_windows) * rows_max},
+             routes));
     uint64_t token = trace_.token_count() / 4;
     std::vector<Line> lines;
     // The trace is of the last line.
     std::optional<WindowTracer> tracer;
-    if (!config_.trace.trace_window.empty() && slots == SplitCommas(config_.slots).back()) {
+    if (!config_.trace.trace_window.empty() && slots == SplitCommas(config_.slots).back() &&
+        share.text == SplitCommas(config_.pcie_share).back()) {
       tracer.emplace(*runner, config_.trace.trace_window_index);
     }
     for (const uint32_t& r : rows) {
@@ -214,26 +234,33 @@ class WindowBench {
       if (const SlotCache* cache = runner->experts().slots()) {
         for (const SlotPoolShape& pool : cache->pools()) slot_count += pool.slot_count;
       }
-      lines.push_back({.slots = slots, .slot_count = slot_count, .times = times});
+      lines.push_back(
+          {.slots = slots, .pcie_share = share.text, .slot_count = slot_count, .times = times});
     }
     if (tracer) {
-      HEARTH_RETURN_IF_ERROR(WriteTraceFile(
-          config_.trace, *tracer,
-          absl::StrFormat("hearth bench window, %s slots, %d rows", slots, rows.back()), io_));
+      HEARTH_RETURN_IF_ERROR(
+          WriteTraceFile(config_.trace, *tracer,
+                         absl::StrFormat("hearth bench window, %s slots, %d rows, %s over the link",
+                                         slots, rows.back(), share.text),
+                         io_));
     }
     return lines;
   }
 
   // Likewise, for every prompt.
-  absl::StatusOr<std::vector<PromptTimes>> MeasurePrompts(const std::string& slots) {
+  absl::StatusOr<std::vector<PromptTimes>> MeasurePrompts(const std::string& slots,
+                                                          const PcieShare& share) {
     TraceRoutes routes(trace_);
     HEARTH_ASSIGN_OR_RETURN(const std::vector<uint32_t> prompts, ParsePromptList(config_.prompts));
     const uint32_t tokens_max = *std::max_element(prompts.begin(), prompts.end());
-    HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<ModelRunner> runner,
-                            Load(slots,
-                                 {.prompt_rows_max = std::min(config_.prompt_chunk, tokens_max),
-                                  .window_rows_max = kRowsMax},
-                                 tokens_max, routes));
+    HEARTH_ASSIGN_OR_RETURN(
+        const std::unique_ptr<ModelRunner> runner,
+        Load({.slots = slots,
+              .pcie_share = share.share,
+              .limits = {.prompt_rows_max = std::min(config_.prompt_chunk, tokens_max),
+                         .window_rows_max = kRowsMax},
+              .context_tokens = tokens_max},
+             routes));
     uint64_t token = trace_.token_count() / 4;
     std::vector<PromptTimes> times;
     for (const uint32_t tokens : prompts) {
@@ -249,20 +276,24 @@ class WindowBench {
   uint32_t worker_count() const { return workers_.team->worker_count(); }
 
  private:
-  // The model with so many slots; `routes` outlives it.
-  absl::StatusOr<std::unique_ptr<ModelRunner>> Load(const std::string& slots,
-                                                    const PassLimits& limits,
-                                                    uint32_t context_tokens, TraceRoutes& routes) {
-    HEARTH_ASSIGN_OR_RETURN(const SlotsChoice choice, ParseSlots(slots));
+  struct LoadShape {
+    std::string slots;
+    double pcie_share = -1;
+    PassLimits limits;
+    uint32_t context_tokens = 0;
+  };
+  // The model in that shape; `routes` outlives it.
+  absl::StatusOr<std::unique_ptr<ModelRunner>> Load(const LoadShape& shape, TraceRoutes& routes) {
+    HEARTH_ASSIGN_OR_RETURN(const SlotsChoice choice, ParseSlots(shape.slots));
     HEARTH_ASSIGN_OR_RETURN(Pack pack, Pack::Open(pack_dir_));
     RunnerOptions options;
     options.gpu = gpu_;
-    options.limits = limits;
+    options.limits = shape.limits;
     options.ngram_in_memory = true;
-    options.planned_context_tokens = context_tokens;
+    options.planned_context_tokens = shape.context_tokens;
     options.experts.slots = SlotBudget{.slot_count = choice.count, .share = choice.share};
     options.experts.policy = config_.policy;
-    HEARTH_ASSIGN_OR_RETURN(options.experts.pcie_share, ParsePcieShare(config_.pcie_share));
+    options.experts.pcie_share = shape.pcie_share;
     options.experts.make_store = [this]() -> absl::StatusOr<std::unique_ptr<ExpertStore>> {
       return experts_->MakeStore();
     };
@@ -316,9 +347,10 @@ std::string LineText(const Line& line, uint32_t workers, bool has_card) {
     return static_cast<double>(t.served.of(s).bytes) / t.window_count / (1 << 20);
   };
   return absl::StrFormat(
-      "%6s %4d %6.1f%% %9.3f %9.3f %6.2fx %8.1f | %8.3f %8.3f %8.3f %8.3f | %8.1f %7.1f %7.1f\n",
-      line.slots, t.rows, t.hit_rate() * 100, t.median_sec * 1e3, t.floor_sec * 1e3,
-      t.median_sec / t.floor_sec, t.rows / t.median_sec, t.dense_floor_sec * 1e3,
+      "%6s %4d %5s %6.1f%% %9.3f %9.3f %6.2fx %8.1f | %8.3f %8.3f %8.3f %8.3f | %8.1f %7.1f "
+      "%7.1f\n",
+      line.slots, t.rows, line.pcie_share, t.hit_rate() * 100, t.median_sec * 1e3,
+      t.floor_sec * 1e3, t.median_sec / t.floor_sec, t.rows / t.median_sec, t.dense_floor_sec * 1e3,
       ms(Service::kVram) / card_workers, ms(Service::kPcie), ms(Service::kCpu) / workers,
       mib(Service::kVram), mib(Service::kPcie), mib(Service::kCpu));
 }
@@ -326,6 +358,7 @@ std::string LineText(const Line& line, uint32_t workers, bool has_card) {
 Json LineJson(const Line& line) {
   const WindowTimes& t = line.times;
   return {{"slots", line.slots},
+          {"pcie_share", line.pcie_share},
           {"slot_count", line.slot_count},
           {"rows", t.rows},
           {"windows", t.window_count},
@@ -358,13 +391,17 @@ absl::Status RunPrompts(const BenchWindowConfig& config, WindowBench& bench, con
     io.results << PromptHeader();
   }
   Json lines = Json::array();
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<PcieShare> shares, config.ParsePcieShares());
   for (const std::string& slots : SplitCommas(config.slots)) {
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<PromptTimes> measured, bench.MeasurePrompts(slots));
-    for (const PromptTimes& times : measured) {
-      if (io.json) {
-        lines.push_back(PromptJson(slots, times));
-      } else {
-        io.results << PromptLine(slots, times, bench.worker_count()) << std::flush;
+    for (const PcieShare& share : shares) {
+      HEARTH_ASSIGN_OR_RETURN(const std::vector<PromptTimes> measured,
+                              bench.MeasurePrompts(slots, share));
+      for (const PromptTimes& times : measured) {
+        if (io.json) {
+          lines.push_back(PromptJson(slots, times));
+        } else {
+          io.results << PromptLine(slots, times, bench.worker_count()) << std::flush;
+        }
       }
     }
   }
@@ -384,17 +421,21 @@ absl::Status RunBenchWindow(const BenchWindowConfig& config, const CommandIo& io
   if (!config.prompts.empty()) return RunPrompts(config, bench, io);
   if (!io.json) {
     PrintRates(bench, io);
-    io.results << " slots rows    hits  ms/window  floor ms  floors  rows/s | ms: dense+    card   "
-                  "upload      cpu | MiB: card  upload     cpu\n";
+    io.results
+        << " slots rows  link    hits  ms/window  floor ms  floors  rows/s | ms: dense+    card   "
+           "upload      cpu | MiB: card  upload     cpu\n";
   }
   Json lines = Json::array();
+  HEARTH_ASSIGN_OR_RETURN(const std::vector<PcieShare> shares, config.ParsePcieShares());
   for (const std::string& slots : SplitCommas(config.slots)) {
-    HEARTH_ASSIGN_OR_RETURN(const std::vector<Line> measured, bench.Measure(slots));
-    for (const Line& line : measured) {
-      if (io.json) {
-        lines.push_back(LineJson(line));
-      } else {
-        io.results << LineText(line, bench.worker_count(), bench.rates().card > 0) << std::flush;
+    for (const PcieShare& share : shares) {
+      HEARTH_ASSIGN_OR_RETURN(const std::vector<Line> measured, bench.Measure(slots, share));
+      for (const Line& line : measured) {
+        if (io.json) {
+          lines.push_back(LineJson(line));
+        } else {
+          io.results << LineText(line, bench.worker_count(), bench.rates().card > 0) << std::flush;
+        }
       }
     }
   }

@@ -39,6 +39,18 @@ class BenchWindowTest(unittest.TestCase):
                 self.assertEqual(line["slot_count"], 32)
                 self.assertLess(line["hit_rate"], 1)
 
+    def test_every_share_of_the_link_has_a_line(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            done = run(*SHAPE, "--slots", "25%", "--pcie-share", "0,1", "--scratch", scratch,
+                       "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = json.loads(done.stdout)["lines"]
+        self.assertEqual([(line["pcie_share"], line["rows"]) for line in lines],
+                         [("0", 1), ("0", 4), ("1", 1), ("1", 4)])
+        for line in lines:
+            uploads = line["ledger"]["pcie"]["distinct"]
+            self.assertEqual(uploads > 0, line["pcie_share"] == "1")
+
     def test_prompts_are_read_in_chunks_and_served_whole(self):
         with tempfile.TemporaryDirectory() as scratch:
             done = run(*SHAPE, "--slots", "25%,100%", "--scratch", scratch, "--json",
@@ -64,7 +76,7 @@ class BenchWindowTest(unittest.TestCase):
 
     def test_bad_values_are_usage_errors(self):
         for flags in (["--slots", "many"], ["--rows", "9"], ["--prompts", "x"],
-                      ["--device", "tpu"]):
+                      ["--device", "tpu"], ["--pcie-share", "0,2"]):
             self.assertEqual(run(*flags).returncode, 2, flags)
 
 
