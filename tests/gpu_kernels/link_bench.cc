@@ -97,6 +97,8 @@ class Bench {
   absl::Status Kernels(const Source& source, const MemoryReaders* readers, const char* beside);
   absl::Status Large(const Source& source);
   absl::Status ExpertsOverTheLink(const Source& source);
+  absl::Status MixedExperts(const Source& source, uint32_t experts, uint32_t resident,
+                            bool one_launch);
   std::byte* Slot(uint32_t i) { return slots_.data() + i % kBlobs * kStrideBytes; }
 
   const GpuInfo gpu_;
@@ -172,53 +174,72 @@ absl::Status Bench::Large(const Source& source) {
   return absl::OkStatus();
 }
 
-// Experts whose weights are read over the link by the kernels that use them.
+// Experts whose weights are read over the link by the kernels that use them, alone and among
+// others of the same call that are in the card's memory, in two launches and in one.
 absl::Status Bench::ExpertsOverTheLink(const Source& source) {
+  for (const bool one_launch : {false, true}) {
+    for (const uint32_t resident : {0u, 30u}) {
+      for (const uint32_t experts : {0u, 1u, 2u, 4u, 8u}) {
+        if (resident + experts == 0) continue;
+        HEARTH_RETURN_IF_ERROR(MixedExperts(source, experts, resident, one_launch));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Bench::MixedExperts(const Source& source, uint32_t experts, uint32_t resident,
+                                 bool one_launch) {
   constexpr uint32_t kHidden = 2560, kWidth = 640;
   const ExpertLayout layout{.format = ExpertFormat::kNvfp4, .hidden = kHidden, .width = kWidth};
-  for (const uint32_t experts : {1u, 2u, 4u, 8u}) {
-    const ExpertFfnDesc desc{
-        .layout = layout, .item_count = experts, .rows_max = 1, .entry_count = experts};
-    HEARTH_ASSIGN_OR_RETURN(const ExpertFfnPlan plan, PlanExpertFfn(desc, gpu_.limits));
-    std::vector<ExpertFfnItem> items;
-    std::vector<ExpertFfnEntry> entries;
-    for (uint32_t i = 0; i < experts; ++i) {
-      items.push_back({.blob = source.card + i * 37 % kBlobs * kStrideBytes,
-                       .entry_begin = i,
-                       .entry_count = 1});
-      entries.push_back({.x_row = 0, .y_row = i});
-    }
-    HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer rows, DeviceBuffer::Create(gpu_.id, 1_MiB));
-    HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer y, DeviceBuffer::Create(gpu_.id, 1_MiB));
-    HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer lists, DeviceBuffer::Create(gpu_.id, 8_KiB));
-    HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer workspace,
-                            DeviceBuffer::Create(gpu_.id, plan.workspace_bytes));
-    HEARTH_RETURN_IF_ERROR(FillBytes(rows, std::byte{0}, stream_.view()));
-    HEARTH_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(std::span(items)), lists, 0, stream_.view()));
-    HEARTH_RETURN_IF_ERROR(
-        CopyToDevice(std::as_bytes(std::span(entries)), lists, 4_KiB, stream_.view()));
-    HEARTH_ASSIGN_OR_RETURN(UniqueEvent start, UniqueEvent::Create(gpu_.id));
-    HEARTH_ASSIGN_OR_RETURN(UniqueEvent stop, UniqueEvent::Create(gpu_.id));
-    const ExpertFfnArgs args{
-        .items = reinterpret_cast<const ExpertFfnItem*>(lists.data()),
-        .entries = reinterpret_cast<const ExpertFfnEntry*>(lists.data() + 4_KiB),
-        .q = reinterpret_cast<const int8_t*>(rows.data()),
-        .scale = reinterpret_cast<const float*>(rows.data() + 64_KiB),
-        .sum16 = reinterpret_cast<const int32_t*>(rows.data() + 128_KiB),
-        .y = reinterpret_cast<float*>(y.data()),
-        .y_stride = kHidden,
-        .workspace = workspace.data()};
-    double best = 1;
-    for (int round = 0; round < 20; ++round) {
-      HEARTH_RETURN_IF_ERROR(start.Record(stream_.view()));
-      HEARTH_RETURN_IF_ERROR(LaunchExpertFfn(desc, plan, args, stream_.view()));
-      HEARTH_RETURN_IF_ERROR(stop.Record(stream_.view()));
-      HEARTH_ASSIGN_OR_RETURN(const double seconds, UniqueEvent::SecondsBetween(start, stop));
-      best = std::min(best, seconds);
-    }
-    std::printf("experts %-10s %u in one call          %5.1f GB/s   %6.1f us\n", source.name,
-                experts, static_cast<double>(experts * kBlobBytes) / best * 1e-9, best * 1e6);
+  const uint32_t count = experts + resident;
+  const ExpertFfnDesc desc{.layout = layout,
+                           .item_count = count,
+                           .rows_max = 1,
+                           .entry_count = count,
+                           .allows_one_launch = one_launch};
+  HEARTH_ASSIGN_OR_RETURN(const ExpertFfnPlan plan, PlanExpertFfn(desc, gpu_.limits));
+  std::vector<ExpertFfnItem> items;
+  std::vector<ExpertFfnEntry> entries;
+  for (uint32_t i = 0; i < count; ++i) {
+    // Those of the link are spread over the list.
+    const bool is_far = (i + 1) * experts / count > i * experts / count;
+    const std::byte* from = is_far ? source.card : slots_.data();
+    items.push_back(
+        {.blob = from + i * 37 % kBlobs * kStrideBytes, .entry_begin = i, .entry_count = 1});
+    entries.push_back({.x_row = 0, .y_row = i});
   }
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer rows, DeviceBuffer::Create(gpu_.id, 1_MiB));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer y, DeviceBuffer::Create(gpu_.id, 1_MiB));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer lists, DeviceBuffer::Create(gpu_.id, 8_KiB));
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer workspace,
+                          DeviceBuffer::Create(gpu_.id, plan.workspace_bytes));
+  HEARTH_RETURN_IF_ERROR(FillBytes(rows, std::byte{0}, stream_.view()));
+  HEARTH_RETURN_IF_ERROR(ResetExpertFfnWorkspace(workspace, stream_.view()));
+  HEARTH_RETURN_IF_ERROR(CopyToDevice(std::as_bytes(std::span(items)), lists, 0, stream_.view()));
+  HEARTH_RETURN_IF_ERROR(
+      CopyToDevice(std::as_bytes(std::span(entries)), lists, 4_KiB, stream_.view()));
+  HEARTH_ASSIGN_OR_RETURN(UniqueEvent start, UniqueEvent::Create(gpu_.id));
+  HEARTH_ASSIGN_OR_RETURN(UniqueEvent stop, UniqueEvent::Create(gpu_.id));
+  const ExpertFfnArgs args{.items = reinterpret_cast<const ExpertFfnItem*>(lists.data()),
+                           .entries = reinterpret_cast<const ExpertFfnEntry*>(lists.data() + 4_KiB),
+                           .q = reinterpret_cast<const int8_t*>(rows.data()),
+                           .scale = reinterpret_cast<const float*>(rows.data() + 64_KiB),
+                           .sum16 = reinterpret_cast<const int32_t*>(rows.data() + 128_KiB),
+                           .y = reinterpret_cast<float*>(y.data()),
+                           .y_stride = kHidden,
+                           .workspace = workspace.data()};
+  double best = 1;
+  for (int round = 0; round < 20; ++round) {
+    HEARTH_RETURN_IF_ERROR(start.Record(stream_.view()));
+    HEARTH_RETURN_IF_ERROR(LaunchExpertFfn(desc, plan, args, stream_.view()));
+    HEARTH_RETURN_IF_ERROR(stop.Record(stream_.view()));
+    HEARTH_ASSIGN_OR_RETURN(const double seconds, UniqueEvent::SecondsBetween(start, stop));
+    best = std::min(best, seconds);
+  }
+  std::printf("experts %-10s %s, %2u resident, %u over the link  %5.1f GB/s   %6.1f us\n",
+              source.name, one_launch ? "one launch  " : "two launches", resident, experts,
+              static_cast<double>(experts * kBlobBytes) / best * 1e-9, best * 1e6);
   return absl::OkStatus();
 }
 
