@@ -1,0 +1,125 @@
+// Prompts that begin as earlier ones did are not read again: images of sequences at prompt cuts,
+// found by the longest prefix of tokens. What is reused is, to the last bit, what reading would
+// have computed: an image is found only for a prompt that would be cut at the same places up to its
+// end.
+//
+// How a prompt is read with it:
+//
+//   const PrefixQuery query{.tokens = prompt, .cuts = cuts, .salt = salt, .drafts = drafts_max >
+//   0}; if (std::optional<FoundPrefix> found = cache.Find(query)) {
+//     RETURN_IF_ERROR(cache.Restore(*found, *sequence));       // of a sequence that read nothing
+//   }
+//   for each cut after sequence->token_count():
+//     RunTrunk, Commit
+//     draft passes of positions [draft_count, cut - 1), unless that is none: the row of position
+//     cut - 1 needs the token after the cut and is read with the next chunk
+//     RETURN_IF_ERROR(cache.Keep(query, *sequence));           // keeps what is worth it
+//
+// Used by the thread that runs the passes alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+#include "runtime/backend/backend.h"
+#include "runtime/backend/sequence_image.h"
+#include "runtime/base/ids.h"
+#include "runtime/engine/prefix_image.h"
+#include "runtime/engine/token_trie.h"
+
+namespace hearth {
+
+inline constexpr size_t kPrefixSaltBytesMax = 256;
+
+struct PrefixCacheOptions {
+  uint64_t ram_budget_bytes = 0;  // 0: nothing is kept
+  // A cut is kept when this many tokens lie between it and the one that was kept before it; the
+  // last cut before a prompt's end is always kept.
+  uint32_t spacing_tokens = 1024;
+};
+
+// A prompt and how it is read.
+struct PrefixQuery {
+  std::span<const TokenId> tokens;
+  std::span<const uint32_t> cuts;  // where its passes end, ascending; the last is its end
+  std::string_view salt;           // a name space: others' images are never found
+  bool drafts = false;             // the MTP layer reads it, too
+};
+
+struct FoundPrefix {
+  std::shared_ptr<const PrefixImage> image;
+  uint32_t token_count = 0;
+};
+
+struct PrefixCacheStats {
+  uint64_t lookups = 0;
+  uint64_t hits = 0;
+  uint64_t tokens_asked = 0;  // of prompts that were looked up
+  uint64_t tokens_reused = 0;
+  uint64_t kept = 0;      // images made
+  uint64_t declined = 0;  // cuts that were not kept because the budget has no room for one image
+  uint64_t evictions = 0;
+  uint64_t images = 0;  // at hand
+  uint64_t bytes = 0;   // all that is held, images in use by requests included
+  uint64_t budget_bytes = 0;
+};
+
+// What images take, for plans.
+struct PrefixImageCost {
+  uint64_t fixed_bytes = 0;      // of one image, however many tokens
+  uint64_t bytes_per_token = 0;  // once per conversation, rounded up
+};
+PrefixImageCost PrefixImageCostOf(const SequenceImager& imager, bool drafts);
+
+class PrefixCache {
+ public:
+  // `imager` outlives the cache.
+  PrefixCache(SequenceImager& imager, const PrefixCacheOptions& options);
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  // The longest image that the prompt can go on from; at least one of its tokens is left to read.
+  std::optional<FoundPrefix> Find(const PrefixQuery& query);
+  // Errors are those of SequenceImager::RestoreImage.
+  absl::Status Restore(const FoundPrefix& found, Sequence& sequence);
+  // Keeps the state of a sequence that has read the prompt up to one of its cuts, unless it is
+  // there or not worth its memory. InvalidArgument when the sequence does not stand at a cut;
+  // otherwise errors are those of SequenceImager::SaveImage. The sequence is as before in any case.
+  absl::Status Keep(const PrefixQuery& query, const Sequence& sequence);
+
+  // Forgets everything; what requests hold lives on until they let go.
+  void Clear();
+  PrefixCacheStats stats() const;
+
+ private:
+  struct Entry {
+    std::weak_ptr<const PrefixSpan> span;      // of this cut, while anything needs it
+    std::shared_ptr<const PrefixImage> image;  // null: evicted
+    uint64_t last_use = 0;                     // by a count of uses
+    bool proven =
+        false;  // found before, or the last cut of a prompt: goes after those that are not
+  };
+  using Trie = TokenTrie<Entry>;
+
+  bool WorthKeeping(const PrefixQuery& query, uint32_t cut, uint32_t kept_before) const;
+  bool MakeRoom(uint64_t bytes);
+  void DropEmptyEntries();
+
+  SequenceImager& imager_;
+  const PrefixCacheOptions options_;
+  std::shared_ptr<MemoryMeter> meter_;
+  std::map<std::string, Trie, std::less<>> tries_;  // by salt
+  uint64_t use_count_ = 0;
+  PrefixCacheStats stats_;
+};
+
+}  // namespace hearth
