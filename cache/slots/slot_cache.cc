@@ -182,6 +182,7 @@ std::span<const Swap> SlotCache::Propose() {
 void SlotCache::EndWindow(uint32_t token_count) {
   in_window_ = false;
   observed_ = LayerId();
+  ++window_count_;
   for (uint32_t p = 0; p < pools_.size(); ++p) {
     Pool& pool = *pools_[p];
     if (pool.policy == nullptr) continue;
@@ -236,6 +237,7 @@ void SlotCache::Land(SlotRef ref, const Swap& swap) {
   HEARTH_CHECK((pool.FlagsOf(swap.in) & kIncoming) != 0);
   pool.FlagsOf(swap.in) &= static_cast<uint8_t>(~kIncoming);
   pool.table.Land(ref.slot);
+  LogSwap(pool, swap);
   if (sink_ != nullptr) sink_->OnResident(swap.in, ref);
   if (swap.out.layer.valid()) {
     HEARTH_CHECK((pool.FlagsOf(swap.out) & kOutgoing) != 0);
@@ -248,6 +250,22 @@ void SlotCache::Land(SlotRef ref, const Swap& swap) {
   ++swap_count_;
   swap_bytes_ += pool.blob_bytes;
   Trim(ref.pool);
+}
+
+void SlotCache::LogSwap(const Pool& pool, const Swap& swap) {
+  const float out_heat = swap.out.layer.valid() ? pool.policy->Heat(swap.out) : 0;
+  log_[swap_count_ % kSwapLogCount] = {.in = swap.in,
+                                       .out = swap.out,
+                                       .in_heat = pool.policy->Heat(swap.in),
+                                       .out_heat = out_heat,
+                                       .window = window_count_};
+}
+
+size_t SlotCache::RecentSwaps(std::span<LandedSwap> out) const {
+  const auto kept = static_cast<size_t>(std::min<uint64_t>(swap_count_, kSwapLogCount));
+  const size_t count = std::min(kept, out.size());
+  for (size_t i = 0; i < count; ++i) out[i] = log_[(swap_count_ - 1 - i) % kSwapLogCount];
+  return count;
 }
 
 void SlotCache::Evict(Pool& pool, ExpertKey key) {

@@ -9,6 +9,7 @@
 // one thread; leases may be dropped from any.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -59,6 +60,16 @@ struct SlotCacheStats {
   uint32_t resident_count = 0;
   bool pinned = false;  // a pool is too small for its windows and keeps its hottest experts
 };
+
+// One swap that landed, for a log.
+struct LandedSwap {
+  ExpertKey in;
+  ExpertKey out;      // out.layer invalid: the slot was free
+  float in_heat = 0;  // when it landed
+  float out_heat = 0;
+  uint64_t window = 0;  // passes that had ended before
+};
+inline constexpr uint32_t kSwapLogCount = 64;
 
 class SlotCache;
 
@@ -148,6 +159,8 @@ class SlotCache {
   SlotCounts counts(uint32_t pool) const;
   SlotState state(SlotRef slot) const;
   SlotCacheStats stats() const;
+  // The last swaps that landed, newest first, kSwapLogCount at most: how many `out` was given.
+  size_t RecentSwaps(std::span<LandedSwap> out) const;
   // What a user should know: a pool that pins its experts, a budget that was rounded.
   std::vector<std::string> notes() const;
 
@@ -164,6 +177,7 @@ class SlotCache {
   Pool& PoolOf(LayerId layer) const { return *pools_[pool_of(layer)]; }
   void Release(SlotRef ref);
   void Evict(Pool& pool, ExpertKey key);
+  void LogSwap(const Pool& pool, const Swap& swap);
   bool Allows(const Pool& pool, const Swap& swap, uint32_t growth_count) const;
   void Trim(uint32_t pool);
   std::vector<Candidate> FillCandidates(const Pool& pool) const;
@@ -185,6 +199,8 @@ class SlotCache {
   uint64_t swap_count_ = 0;
   uint64_t swap_bytes_ = 0;
   uint64_t cancelled_count_ = 0;
+  uint64_t window_count_ = 0;                    // that have ended
+  std::array<LandedSwap, kSwapLogCount> log_;  // a ring: swap i is at i % kSwapLogCount
 };
 
 inline SlotLease::~SlotLease() {

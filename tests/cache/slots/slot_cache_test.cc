@@ -290,6 +290,28 @@ TEST(SlotCache, APromptBringsItsExpertsIntoTheFreeSlots) {
   }
 }
 
+TEST(SlotCache, TheLogHoldsTheLastSwapsNewestFirst) {
+  const auto cache = MakeCache(SmallCache(1, 128, 1));
+  std::vector<LandedSwap> log(kSwapLogCount + 1);
+  EXPECT_EQ(cache->RecentSwaps(log), 0u);
+  ASSERT_TRUE(CarryOut(*cache, {Key(0, 0), ExpertKey()}));
+  EXPECT_EQ(cache->RecentSwaps(log), 1u);
+  EXPECT_EQ(log[0].in, Key(0, 0));
+  EXPECT_FALSE(log[0].out.layer.valid());
+  for (uint32_t i = 1; i < 100; ++i) {
+    cache->EndWindow(1);
+    ASSERT_TRUE(CarryOut(*cache, {Key(0, i), Key(0, i - 1)}));
+  }
+  ASSERT_EQ(cache->RecentSwaps(log), kSwapLogCount);
+  for (uint32_t i = 0; i < kSwapLogCount; ++i) {
+    EXPECT_EQ(log[i].in, Key(0, 99 - i));
+    EXPECT_EQ(log[i].out, Key(0, 98 - i));
+    EXPECT_EQ(log[i].window, 99 - i);
+  }
+  EXPECT_EQ(cache->RecentSwaps(std::span(log).first(2)), 2u);
+  EXPECT_EQ(log[1].in, Key(0, 98));
+}
+
 TEST(SlotCache, PoolsOfDifferentBytesDoNotMix) {
   SlotCacheOptions options = SmallCache(4, 16, 32);
   options.blob_bytes = {1000, 2000, 1000, 2000};
