@@ -14,6 +14,7 @@
 #include "runtime/base/ids.h"
 #include "runtime/engine/generation.h"
 #include "runtime/model/sampling/finish_reason.h"
+#include "runtime/model/sampling/logprobs.h"
 #include "runtime/model/sampling/sampling_params.h"
 #include "runtime/model/sampling/token_constraint.h"
 
@@ -29,20 +30,9 @@ struct CompletionRequest {
   std::vector<std::string> stop_strings;
   std::shared_ptr<TokenConstraint> constraint;  // null: none; this request's own
   bool wants_logprobs = false;
-  uint32_t top_logprobs = 0;  // alternatives per token, at most 20
+  uint32_t top_logprobs = 0;  // alternatives per token, at most kTopLogprobsMax
   Priority priority = Priority::kNormal;
   int64_t timeout_ns = 0;  // from Submit to the end; 0: none but the service's own
-};
-
-struct TokenLogprob {
-  TokenId token = 0;
-  float logprob = 0;  // natural, of the model's own distribution: no temperature, no penalty
-};
-
-// One emitted token, where log probabilities were asked for.
-struct TokenReport {
-  TokenLogprob chosen;
-  std::vector<TokenLogprob> top;  // by falling probability
 };
 
 // What became final since the last one. Deltas joined are the answer.
