@@ -25,7 +25,7 @@
 #include "runtime/serve/active_request.h"
 #include "runtime/serve/completion.h"
 #include "runtime/serve/request_queue.h"
-#include "runtime/serve/serve_counters.h"
+#include "runtime/serve/telemetry/serve_counters.h"
 
 namespace hearth {
 
