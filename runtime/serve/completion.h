@@ -32,6 +32,7 @@ struct CompletionRequest {
   bool wants_logprobs = false;
   uint32_t top_logprobs = 0;  // alternatives per token, at most kTopLogprobsMax
   Priority priority = Priority::kNormal;
+  std::string cache_salt;  // prefixes are shared among requests of one salt; kPrefixSaltBytesMax
   int64_t timeout_ns = 0;  // from Submit to the end; 0: none but the service's own
 };
 
