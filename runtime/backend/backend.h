@@ -18,6 +18,7 @@
 
 #include "cpu_kernels/ops/activation.h"
 #include "gpu_kernels/ops/gpu_expert_io.h"
+#include "runtime/backend/sequence_image.h"
 #include "runtime/base/arithmetic.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/top_logit.h"
@@ -154,6 +155,9 @@ class Backend {
   virtual std::span<const float> residual() const = 0;
 
   virtual uint32_t pass_rows() const = 0;
+
+  // Copies of sequences' states; lives as long as the backend.
+  virtual SequenceImager& imager() = 0;
 };
 
 }  // namespace hearth

@@ -72,4 +72,30 @@ class SequenceImager {
   virtual absl::Status RestoreImage(const ImageView& image, Sequence& sequence) = 0;
 };
 
+// How much of an image's fixed part stands at which position.
+struct ImageCounts {
+  uint32_t tokens = 0;
+  uint32_t drafts = 0;
+};
+
+// Of a sequence in numbers: what both backends ask before they save or restore.
+struct ImageSource {
+  uint32_t token_count = 0;
+  uint32_t draft_count = 0;
+  uint32_t context_tokens_max = 0;
+  bool pass_open = false;
+  bool lost = false;         // a pass failed half way
+  bool has_windows = false;  // rows of a window were committed
+};
+
+// All rows of the MTP layer that the sequence's tokens determine, or 0 when some are missing.
+uint32_t ImageDraftCountOf(const ImageSource& source);
+
+// Lengths of memory against what `imager` says, ranges against each other and the sequence; the
+// errors of SaveImage and RestoreImage.
+absl::Status CheckSave(const SequenceImager& imager, const ImageSource& source,
+                       const SpanRange& range, uint64_t fixed_bytes, uint64_t span_bytes);
+absl::Status CheckRestore(const SequenceImager& imager, const ImageSource& source,
+                          const ImageView& image);
+
 }  // namespace hearth

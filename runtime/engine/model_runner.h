@@ -115,6 +115,7 @@ class ModelRunner {
   absl::Status Commit(Sequence& sequence, uint32_t row_count);
   absl::Status CommitDraft(Sequence& sequence) { return backend_->CommitDraft(sequence); }
   Clock& clock() const { return clock_; }
+  SequenceImager& imager() { return backend_->imager(); }
 
   // Null: none. With one, windows stop after every layer, so that it sees the residual.
   void set_observer(PassObserver* observer) {

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "runtime/backend/cpu/cpu_imager.h"
 #include "runtime/backend/cpu/pass.h"
 #include "runtime/backend/cpu/pass_buffers.h"
 #include "runtime/backend/pass_input.h"
@@ -27,7 +28,8 @@ class CpuBackend final : public Backend {
               .limits = options.limits,
               .arithmetic = options.arithmetic,
               .buffers = {},
-              .segments = {}} {}
+              .segments = {}},
+        imager_(deps.weights.geometry) {}
 
   absl::Status Allocate() {
     const PassBounds bounds = BoundsOf(geometry(), pass_.limits, pass_.team.worker_count());
@@ -55,6 +57,7 @@ class CpuBackend final : public Backend {
     return pass_.buffers.h.first(size_t{pass_.rows} * geometry().stream_dim());
   }
   uint32_t pass_rows() const override { return pass_.rows; }
+  SequenceImager& imager() override { return imager_; }
 
  private:
   const ModelGeometry& geometry() const { return pass_.geometry(); }
@@ -63,6 +66,7 @@ class CpuBackend final : public Backend {
 
   Projector projector_;
   PassContext pass_;
+  CpuImager imager_;
   ScratchArena arena_;
   bool draft_from_trunk_ = false;
 };

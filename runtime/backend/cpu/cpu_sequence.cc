@@ -111,6 +111,17 @@ std::span<const float> CpuSequence::HiddenAt(uint32_t position) const {
   return hidden_.subspan(size_t{position + 1 - hidden_base_} * hidden_dim_, hidden_dim_);
 }
 
+std::span<float> CpuSequence::Restore(std::span<const TokenId> tokens, uint32_t draft_count) {
+  HEARTH_CHECK(token_count_ == 0 && !pass_open_ && tokens.size() <= context_tokens_max_);
+  tokens_.assign(tokens.begin(), tokens.end());
+  token_count_ = static_cast<uint32_t>(tokens.size());
+  draft_count_ = draft_count;
+  draft_position_ = draft_count;
+  hidden_base_ = token_count_;
+  hidden_rows_ = 0;
+  return hidden_.first(hidden_dim_);
+}
+
 absl::Status CpuSequence::CommitPass(const ModelGeometry& g, uint32_t row_count) {
   if (!pass_open_) return absl::FailedPreconditionError("no pass is open");
   if (row_count > pass_rows_ || (!pass_is_window_ && row_count != pass_rows_)) {
@@ -121,6 +132,7 @@ absl::Status CpuSequence::CommitPass(const ModelGeometry& g, uint32_t row_count)
   token_count_ += row_count;
   tokens_.resize(token_count_);
   pass_open_ = false;
+  has_windows_ |= pass_is_window_ && row_count != 0;
   if (!pass_is_window_ || g.ngram.row_count == 0) return absl::OkStatus();
   const auto from = ngram_.window.begin() + static_cast<ptrdiff_t>(row_count) * g.stream_dim();
   std::copy(from, from + static_cast<ptrdiff_t>(ngram_.history.size()), ngram_.history.begin());

@@ -62,6 +62,11 @@ class CpuSequence final : public Sequence {
   bool pass_open() const { return pass_open_; }
   void set_window(bool window) { pass_is_window_ = window; }
   bool pass_is_window() const { return pass_is_window_; }
+  // Whether rows of a window were ever committed.
+  bool has_windows() const { return has_windows_; }
+  // A fresh sequence becomes one that has read `tokens`, all of it but the arrays' values. Returns
+  // where the hidden state of the last token belongs.
+  std::span<float> Restore(std::span<const TokenId> tokens, uint32_t draft_count);
 
   // Hidden states of the trunk (rows of D values): the last pass and the row before it.
   void StoreHidden(std::span<const float> rows);
@@ -79,6 +84,9 @@ class CpuSequence final : public Sequence {
     return qsa_[layer];
   }  // the MTP layer's id is the trunk's layer count
   NgramState& ngram() { return ngram_; }
+  const GdnState& gdn(uint32_t layer) const { return gdn_[layer]; }
+  const QsaState& qsa(uint32_t layer) const { return qsa_[layer]; }
+  const NgramState& ngram() const { return ngram_; }
 
   uint64_t bytes() const { return arena_.bytes(); }
   // What the state of such a sequence takes.
@@ -99,6 +107,7 @@ class CpuSequence final : public Sequence {
   uint32_t hidden_rows_ = 0;  // rows at hand after row 0
   bool pass_open_ = false;
   bool pass_is_window_ = false;
+  bool has_windows_ = false;
   std::vector<TokenId> tokens_;  // committed, then the open pass's; reserved to the context
   std::vector<GdnState> gdn_;
   std::vector<QsaState> qsa_;

@@ -14,6 +14,7 @@
 #include "gpu_kernels/device/pinned_memory.h"
 #include "gpu_kernels/ops/sampling/top_logits.h"
 #include "runtime/backend/cuda/backend_plan.h"
+#include "runtime/backend/cuda/cuda_imager.h"
 #include "runtime/backend/cuda/cuda_sequence.h"
 #include "runtime/backend/cuda/device_copy.h"
 #include "runtime/backend/cuda/device_weights.h"
@@ -85,6 +86,7 @@ class CudaBackend final : public Backend {
   absl::Status CommitDraft(Sequence& sequence) override;
   std::span<const float> residual() const override;
   uint32_t pass_rows() const override { return rows_; }
+  SequenceImager& imager() override { return *imager_; }
 
  private:
   const ModelGeometry& geometry() const { return deps_.weights.geometry; }
@@ -106,14 +108,13 @@ class CudaBackend final : public Backend {
   absl::Status BeginPass();
   absl::StatusOr<Routes> LaunchFirstHalf(LayerId layer);
   absl::Status LaunchSecondHalf(LayerId layer);
-  absl::Status StoreHidden();
-  absl::Status CopyHidden(const CudaSequence& sequence, uint32_t position, uint32_t rows, float* at,
-                          bool store);
+  absl::Status KeepHidden();
 
   CudaBackendDeps deps_;
   CudaBackendOptions options_;
   BackendPlan plan_;
   UniqueStream stream_;
+  std::unique_ptr<CudaImager> imager_;
   std::optional<UniqueEvent> done_;  // what the host waits for
   std::optional<UniqueStream> ahead_stream_;
   std::optional<UniqueEvent> ahead_done_;
@@ -199,6 +200,8 @@ absl::Status CudaBackend::Allocate(const UploadProgress& progress) {
                                                               options_.wait_ns_max, deps_.clock));
     expert_io_->table = windows_.get();
   }
+  HEARTH_ASSIGN_OR_RETURN(imager_, CudaImager::Create({g, deps_.clock, stream(), options_.kv_format,
+                                                       options_.wait_ns_max}));
   sequences_.reserve(kPassSegmentsMax);
   segments_.reserve(kPassSegmentsMax);
   ngram_rows_.resize(uint64_t{plan_.shape.rows_max} * g.ngram.head_count());
@@ -364,27 +367,13 @@ absl::Status CudaBackend::BeginDraft(Sequence& sequence, std::span<const TokenId
   s.rows().BeginDraftPass(base, rows);
   (void)EmbedTokens(deps_.weights.embed_tokens, tokens, host_image_.embed);
   HEARTH_RETURN_IF_ERROR(SendImage());
+  const uint64_t d = geometry().stream_dim();
   if (chained) {
-    HEARTH_RETURN_IF_ERROR(CopyArray(buffers_.draft_hidden, s.state().chain_hidden,
-                                     geometry().stream_dim(), stream()));
+    HEARTH_RETURN_IF_ERROR(CopyArray(buffers_.draft_hidden, s.state().chain_hidden, d, stream()));
   } else {
-    HEARTH_RETURN_IF_ERROR(CopyHidden(s, base, rows, buffers_.draft_hidden, false));
+    HEARTH_RETURN_IF_ERROR(LoadHidden(s, base, rows, {buffers_.draft_hidden, d}, stream()));
   }
   return BeginPass();
-}
-
-// Rows of the sequence's ring of hidden states from or to `at` (rows, D).
-absl::Status CudaBackend::CopyHidden(const CudaSequence& sequence, uint32_t position, uint32_t rows,
-                                     float* at, bool store) {
-  const uint64_t d = geometry().stream_dim();
-  for (const RingPiece& piece : RingPieces(position, rows, HiddenRows(sequence.shape()))) {
-    float* const ring = sequence.state().hidden + piece.ring_row * d;
-    float* const dense = at + piece.row * d;
-    if (piece.rows == 0) continue;
-    HEARTH_RETURN_IF_ERROR(
-        CopyArray(store ? ring : dense, store ? dense : ring, piece.rows * d, stream()));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CudaBackend::FetchAll(std::initializer_list<Fetch> fetches) {
@@ -491,16 +480,17 @@ absl::Status CudaBackend::SecondHalf(LayerId layer, std::span<const float> exper
                absl::StrCat("layer ", layer.value)));
   complete_ = pass_->draft || layer.value + 1 == geometry().layer_count();
   if (!complete_) return absl::OkStatus();
-  if (!pass_->draft) return StoreHidden();
+  if (!pass_->draft) return KeepHidden();
   const uint64_t d = geometry().stream_dim();
   return CopyArray(sequences_[0]->state().chain_hidden, buffers_.h + (rows_ - 1) * d, d, stream());
 }
 
-absl::Status CudaBackend::StoreHidden() {
+absl::Status CudaBackend::KeepHidden() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     const GpuSegment& s = host_image_.segments[i];
-    float* const rows = buffers_.h + uint64_t{s.row_begin} * geometry().stream_dim();
-    HEARTH_RETURN_IF_ERROR(CopyHidden(*sequences_[i], s.base, s.rows, rows, true));
+    const uint64_t d = geometry().stream_dim();
+    float* const rows = buffers_.h + s.row_begin * d;
+    HEARTH_RETURN_IF_ERROR(StoreHidden(*sequences_[i], s.base, s.rows, {rows, d}, stream()));
     sequences_[i]->rows().FinishPass();
   }
   return absl::OkStatus();

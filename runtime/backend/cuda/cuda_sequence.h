@@ -4,7 +4,10 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/status/status.h"
+
 #include "gpu_kernels/device/device_buffer.h"
+#include "gpu_kernels/device/stream.h"
 #include "runtime/backend/backend.h"
 #include "runtime/backend/cuda/sequence_rows.h"
 #include "runtime/backend/cuda/sequence_state.h"
@@ -25,6 +28,7 @@ class CudaSequence final : public Sequence {
   uint32_t context_tokens_max() const override { return shape_.context_tokens_max; }
 
   SequenceRows& rows() { return rows_; }
+  const SequenceRows& rows() const { return rows_; }
   const SequenceState& state() const { return state_; }
   const SequenceShape& shape() const { return shape_; }
 
@@ -34,5 +38,17 @@ class CudaSequence final : public Sequence {
   SequenceState state_;
   SequenceRows rows_;
 };
+
+// Rows of D values in device memory, one behind the other.
+struct DenseRows {
+  float* data = nullptr;
+  uint64_t width = 0;
+};
+// Enqueues copies between a sequence's ring of hidden states and dense rows: those of positions
+// [position, position + rows).
+absl::Status StoreHidden(const CudaSequence& sequence, uint32_t position, uint32_t rows,
+                         const DenseRows& from, CudaStreamView stream);
+absl::Status LoadHidden(const CudaSequence& sequence, uint32_t position, uint32_t rows,
+                        const DenseRows& to, CudaStreamView stream);
 
 }  // namespace hearth

@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "runtime/base/check.h"
+
 namespace hearth {
 
 absl::Status SequenceRows::BeginPass(std::span<const TokenId> tokens, Phase phase) {
@@ -57,8 +59,19 @@ absl::Status SequenceRows::CommitPass(uint32_t row_count) {
   } else {
     pending_rows_ = row_count;
     parity_ ^= 1;
+    has_windows_ |= row_count != 0;
   }
   return absl::OkStatus();
+}
+
+void SequenceRows::Restore(std::span<const TokenId> tokens, uint32_t draft_count) {
+  HEARTH_CHECK(token_count_ == 0 && !open_ && tokens.size() <= context_tokens_max_);
+  tokens_.assign(tokens.begin(), tokens.end());
+  token_count_ = static_cast<uint32_t>(tokens.size());
+  draft_count_ = draft_count;
+  draft_position_ = draft_count;
+  hidden_begin_ = token_count_ - 1;
+  hidden_end_ = token_count_;
 }
 
 }  // namespace hearth

@@ -47,6 +47,15 @@ class SequenceRows {
   // with 0 rows; where it was to apply rows to delta-rule states, these are lost with it.
   absl::Status CommitPass(uint32_t row_count);
 
+  bool pass_open() const { return open_; }
+  bool lost() const { return lost_; }
+  // Whether rows of a window were ever committed.
+  bool has_windows() const { return has_windows_; }
+  // Of a sequence that has read nothing: it has read `tokens` in prompt passes now.
+  void Restore(std::span<const TokenId> tokens, uint32_t draft_count);
+  // Its states are of no more use.
+  void Lose() { lost_ = true; }
+
   // Whether the trunk's hidden state of `position` is at hand: rows of the last finished pass and
   // the row before it.
   bool HasHidden(uint32_t position) const {
@@ -72,6 +81,7 @@ class SequenceRows {
   bool started_ = false;
   bool finished_ = false;
   bool lost_ = false;
+  bool has_windows_ = false;
   std::vector<TokenId> tokens_;
 };
 
