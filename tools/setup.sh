@@ -14,7 +14,7 @@ EOF
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  libabsl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libspdlog-dev libfmt-dev
+  libabsl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev
   libxxhash-dev libpcre2-dev libutf8proc-dev
   liburing-dev libhwloc-dev libtbb-dev libmimalloc-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy

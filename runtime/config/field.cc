@@ -148,6 +148,7 @@ Field MakeField(std::string_view name, std::vector<std::string>& value, std::str
     return absl::OkStatus();
   };
   field.print = [&value] { return absl::StrJoin(value, " "); };
+  field.items = [&value] { return value; };
   return field;
 }
 

@@ -50,6 +50,7 @@ struct Field {
   std::string group{};  // fields that --help shows on a page of their own; "": the main page
   std::function<absl::Status(std::string_view)> parse{};  // refuses with what was found
   std::function<std::string()> print{};  // the value as parse() reads it; empty when it has none
+  std::function<std::vector<std::string>()> items{};  // of a list: what parse() was given
 };
 
 // Which fields a user wrote down, whatever the value: lets Validate() refuse a field without

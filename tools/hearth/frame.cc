@@ -14,6 +14,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/config/nearest.h"
+#include "tools/hearth/config_file.h"
 #include "tools/hearth/flag_parser.h"
 #include "tools/hearth/help_text.h"
 
@@ -25,12 +26,14 @@ constexpr std::string_view kVersion = HEARTH_VERSION;
 // The flags that every command has.
 struct FrameFlags {
   bool json = false;
+  std::string config;
   bool print_config = false;
   bool help = false;
   template <class Visitor>
   void Visit(Visitor&& v) {
     v("json", json, "results as one JSON object");
-    v("print_config", print_config, "print what the flags come to, and stop");
+    v("config", config, "TOML file of flags; the command line wins", {.metavar = "FILE"});
+    v("print_config", print_config, "print what the flags come to as such a file, and stop");
     v("help", help, "print this, and stop");
   }
 };
@@ -88,9 +91,10 @@ ExitCode UnknownCommand(std::span<const std::string> args, std::span<const Comma
   return Fail(io, absl::StrCat(noun, "'", word, "'", remedy), ExitCode::kUsage);
 }
 
-void PrintConfig(std::span<const Field> fields, const CommandIo& io, bool json) {
+void PrintConfig(std::span<const Field> fields, const GivenFields& given, const CommandIo& io,
+                 bool json) {
   if (!json) {
-    io.results << PrintFields(fields);
+    io.results << ConfigFileText(fields, given);
     return;
   }
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
@@ -123,10 +127,16 @@ ExitCode RunCommand(const Command& command, std::span<const std::string> args,
                              " --help`)"),
                 ExitCode::kUsage, command.text.ProgramName());
   };
-  const absl::StatusOr<GivenFields> given = ParseFlags(args, fields);
+  absl::StatusOr<GivenFields> given = ParseFlags(args, fields);
   if (!given.ok()) return usage(given.status());
+  if (!flags.config.empty()) {
+    if (const absl::Status status = ApplyConfigFile(flags.config, own_fields, *given);
+        !status.ok()) {
+      return usage(status);
+    }
+  }
   if (flags.print_config) {
-    PrintConfig(own_fields, io, flags.json);
+    PrintConfig(own_fields, *given, io, flags.json);
     return ExitCode::kOk;
   }
   if (const absl::Status status = invocation->Validate(*given); !status.ok()) return usage(status);

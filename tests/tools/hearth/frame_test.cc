@@ -171,7 +171,7 @@ TEST(Frame, VersionIsAResultWithAndWithoutJson) {
 
 TEST(Frame, PrintConfigShowsWhatTheFlagsComeTo) {
   const std::vector<std::string> args = {"sample", "--cache-bytes", "3MiB", "--print-config"};
-  EXPECT_EQ(Hearth(args).results, "outcome = ok\ncache_bytes = 3MiB\nrows = 0\n");
+  EXPECT_EQ(Hearth(args).results, "# outcome = 'ok'\ncache_bytes = '3MiB'\n# rows = 0\n");
   std::vector<std::string> with_json = args;
   with_json.push_back("--json");
   EXPECT_EQ(Hearth(with_json).results,
@@ -219,7 +219,7 @@ TEST(Commands, EveryCommandIsDocumentedAndItsHelpFitsAScreen) {
     const std::unique_ptr<Invocation> invocation = command.make();  // what the fields point into
     const std::vector<Field> fields = invocation->Fields();
     EXPECT_EQ(CheckFields(fields), absl::OkStatus()) << command.text.name;
-    for (const char* taken : {"json", "help", "print_config"}) {
+    for (const char* taken : {"json", "help", "config", "print_config"}) {
       EXPECT_EQ(FindField(fields, taken), nullptr) << command.text.name << " lists " << taken;
     }
     ExpectFitsAScreen(CommandHelp(command.text, fields));
