@@ -20,25 +20,46 @@ struct Generation::Hasher {
   uint64_t Digest() const { return XXH3_64bits_digest(&state); }
 };
 
-Generation::Generation(ModelRunner& runner, const Tokenizer& tokenizer, Clock& clock,
-                       const GenerationRequest& request, Sampler sampler, StopStringMatcher stops)
-    : runner_(runner),
-      clock_(clock),
-      request_(request),
-      sampler_(std::move(sampler)),
-      decoder_(tokenizer),
-      stops_(std::move(stops)),
-      hasher_(std::make_unique<Hasher>()) {}
+struct Generation::Parts {
+  ModelRunner& runner;
+  const Tokenizer& tokenizer;
+  Clock& clock;
+  const GenerationRequest& request;
+  WindowBatch* batch;
+  std::unique_ptr<WindowBatch> own_batch;
+  std::unique_ptr<Sequence> sequence;
+  Sampler sampler;
+  StopStringMatcher stops;
+};
+
+Generation::Generation(Parts parts)
+    : runner_(parts.runner),
+      clock_(parts.clock),
+      request_(parts.request),
+      own_batch_(std::move(parts.own_batch)),
+      batch_(own_batch_ ? *own_batch_ : *parts.batch),
+      cut_rule_(PromptCutRuleOf(parts.runner.options().limits, parts.tokenizer)),
+      sequence_(std::move(parts.sequence)),
+      sampler_(std::move(parts.sampler)),
+      decoder_(parts.tokenizer),
+      stops_(std::move(parts.stops)),
+      hasher_(std::make_unique<Hasher>()) {
+  const uint32_t context = sequence_->context_tokens_max();
+  const auto prompt_tokens = static_cast<uint32_t>(request_.prompt.size());
+  token_limit_ = std::min(request_.max_tokens, context - prompt_tokens);
+  const uint32_t needed = sampler_.largest_needed();
+  const bool rows_suffice = !request_.hash_logits && !request_.wants_logprobs;
+  if (rows_suffice && needed <= runner_.top_logits_max()) largest_needed_ = needed;
+  drafting_ = request_.drafts_max > 0;
+  output_.reserve(token_limit_);
+  pair_tokens_.reserve(kDraftsMax + 1);
+  stats_.prompt_tokens = prompt_tokens;
+}
 
 Generation::~Generation() = default;
 
-absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(ModelRunner& runner,
-                                                               const Tokenizer& tokenizer,
-                                                               Clock& clock,
-                                                               const GenerationRequest& request) {
-  const ModelGeometry& g = runner.geometry();
-  const uint32_t context =
-      request.context_tokens_max != 0 ? request.context_tokens_max : g.context_tokens_max;
+absl::Status Generation::CheckRequest(const ModelGeometry& geometry,
+                                      const GenerationRequest& request, uint32_t context) {
   if (request.prompt.empty()) {
     return absl::InvalidArgumentError("the prompt is empty: at least one token is needed");
   }
@@ -51,73 +72,98 @@ absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(ModelRunner& runn
     return absl::InvalidArgumentError(absl::StrCat("drafts per window: ", request.drafts_max,
                                                    " asked for, 0 to ", kDraftsMax, " possible"));
   }
-  if (request.drafts_max > 0 && !g.has_mtp) {
+  if (request.drafts_max > 0 && !geometry.has_mtp) {
     return absl::FailedPreconditionError(
         "this model has no MTP head to draft with: set the drafts per window to 0");
   }
-  SamplerConfig config{.params = request.sampling, .vocab_count = g.vocab_count};
+  if (request.top_logprobs > kTopLogprobsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("top_logprobs is ", request.top_logprobs,
+                                                   ", accepted is 0 to ", kTopLogprobsMax));
+  }
+  if (request.constraint != nullptr && request.ignore_stop_tokens) {
+    return absl::InvalidArgumentError(
+        "an output of a given form ends where the form does: it cannot ignore stop tokens");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(ModelRunner& runner,
+                                                               const Tokenizer& tokenizer,
+                                                               Clock& clock,
+                                                               const GenerationRequest& request,
+                                                               const GenerationShared& shared) {
+  const ModelGeometry& g = runner.geometry();
+  const uint32_t context =
+      request.context_tokens_max != 0 ? request.context_tokens_max : g.context_tokens_max;
+  HEARTH_RETURN_IF_ERROR(CheckRequest(g, request, context));
+  SamplerConfig config{
+      .params = request.sampling, .vocab_count = g.vocab_count, .constraint = request.constraint};
   if (!request.ignore_stop_tokens) config.stop_tokens = g.stop_tokens;
   config.token_count_reserve = static_cast<uint32_t>(
       std::min<uint64_t>(context, request.prompt.size() + request.max_tokens + kDraftsMax + 1));
   HEARTH_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(std::move(config)));
   HEARTH_RETURN_IF_ERROR(sampler.SetPrompt(request.prompt));
   HEARTH_ASSIGN_OR_RETURN(StopStringMatcher stops, StopStringMatcher::Create(request.stop_strings));
-  std::unique_ptr<Generation> gen(
-      new Generation(runner, tokenizer, clock, request, std::move(sampler), std::move(stops)));
-  HEARTH_ASSIGN_OR_RETURN(gen->sequence_, runner.CreateSequence(context));
-  const uint32_t rows_max = request.drafts_max + 1;
-  std::span<float> logits = runner.logits_buffer();
-  const size_t row_floats = g.vocab_count, window_floats = rows_max * row_floats;
-  if (logits.size() < window_floats + row_floats) {
-    gen->logits_memory_.resize(window_floats + row_floats);
-    logits = gen->logits_memory_;
-  }
-  gen->logits_ = logits.first(window_floats);
-  gen->draft_logits_ = logits.subspan(window_floats, row_floats);
-  gen->rows_.reserve(rows_max);
-  const uint32_t needed = gen->sampler_.largest_needed();
-  if (!request.hash_logits && needed <= runner.top_logits_max()) gen->top_count_ = needed;
-  gen->top_.resize(uint64_t{rows_max} * gen->top_count_);
-  gen->top_rows_.reserve(rows_max);
-  gen->emitted_.resize(rows_max);
-  gen->drafts_.reserve(rows_max);
-  gen->pair_tokens_.reserve(runner.options().limits.prompt_rows_max + rows_max);
-  gen->token_limit_ = static_cast<uint32_t>(
-      std::min<uint64_t>(request.max_tokens, context - request.prompt.size()));
-  gen->output_.reserve(gen->token_limit_);
-  gen->stats_.prompt_tokens = static_cast<uint32_t>(request.prompt.size());
-  return gen;
+  HEARTH_ASSIGN_OR_RETURN(std::unique_ptr<Sequence> sequence, runner.CreateSequence(context));
+  std::unique_ptr<WindowBatch> own_batch;
+  if (shared.batch == nullptr) own_batch = std::make_unique<WindowBatch>(runner, clock);
+  return std::unique_ptr<Generation>(new Generation({.runner = runner,
+                                                     .tokenizer = tokenizer,
+                                                     .clock = clock,
+                                                     .request = request,
+                                                     .batch = shared.batch,
+                                                     .own_batch = std::move(own_batch),
+                                                     .sequence = std::move(sequence),
+                                                     .sampler = std::move(sampler),
+                                                     .stops = std::move(stops)}));
+}
+
+uint32_t Generation::prompt_tokens_read() const {
+  return std::min(sequence_->token_count(), stats_.prompt_tokens);
 }
 
 absl::Status Generation::ReadPrompt(const PromptProgress& progress) {
-  HEARTH_CHECK(output_.empty() && !finished());
-  const int64_t start_ns = clock_.NowNs();
-  const std::span<const TokenId> prompt = request_.prompt;
-  const uint32_t chunk_max = runner_.options().limits.prompt_rows_max;
-  for (size_t begin = 0; begin < prompt.size();) {
-    const size_t count = std::min<size_t>(chunk_max, prompt.size() - begin);
-    const Segment segment{.sequence = sequence_.get(), .tokens = prompt.subspan(begin, count)};
-    HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kPrompt, {&stats_.served, 1}));
-    begin += count;
-    if (begin == prompt.size()) {
-      HEARTH_RETURN_IF_ERROR(ReadHead(static_cast<uint32_t>(count) - 1, 1));
-    }
-    HEARTH_RETURN_IF_ERROR(runner_.Commit(*sequence_, static_cast<uint32_t>(count)));
-    if (begin < prompt.size() && request_.drafts_max > 0) {
-      // The MTP layer reads the prompt too: every position whose next token is known.
-      const uint32_t first = sequence_->draft_count();
-      HEARTH_RETURN_IF_ERROR(runner_.RunDraft(*sequence_, prompt.subspan(first + 1, begin - first),
-                                              Backend::DraftSource::kTrunk));
-      HEARTH_RETURN_IF_ERROR(runner_.CommitDraft(*sequence_));
-    }
-    if (progress) progress(begin, prompt.size());
+  HEARTH_CHECK(!prompt_read());
+  while (!prompt_read()) {
+    HEARTH_RETURN_IF_ERROR(ReadPromptChunk());
+    if (progress) progress(prompt_tokens_read(), stats_.prompt_tokens);
   }
-  HEARTH_RETURN_IF_ERROR(Accept(1, {}).status());
-  stats_.prompt_ns = clock_.NowNs() - start_ns;
   return absl::OkStatus();
 }
 
-uint32_t Generation::DraftCount() const {
+absl::Status Generation::ReadPromptChunk() {
+  HEARTH_CHECK(!prompt_read());
+  const int64_t start_ns = clock_.NowNs();
+  const std::span<const TokenId> prompt = request_.prompt;
+  const uint32_t begin = sequence_->token_count();
+  const uint32_t end = NextPromptCut(prompt, begin, cut_rule_), rows = end - begin;
+  const bool last = end == prompt.size();
+  HeadRows& heads = batch_.heads_;
+  const Segment segment{.sequence = sequence_.get(), .tokens = prompt.subspan(begin, rows)};
+  HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kPrompt, {&stats_.served, 1}));
+  if (last) {
+    const HeadAsk ask{.begin = rows - 1, .count = 1, .largest_needed = largest_needed_};
+    HEARTH_RETURN_IF_ERROR(heads.Read({&ask, 1}));
+  }
+  HEARTH_RETURN_IF_ERROR(runner_.Commit(*sequence_, rows));
+  int64_t choose_ns = 0;
+  if (last) {
+    const int64_t choose_start_ns = clock_.NowNs();
+    HEARTH_RETURN_IF_ERROR(Accept(heads, 0).status());
+    choose_ns = clock_.NowNs() - choose_start_ns;
+  }
+  // The MTP layer reads the prompt too. The row of the last position here pairs with the token
+  // after it, which is not of this pass: so what a sequence holds at a cut depends on the tokens
+  // before the cut alone.
+  HEARTH_RETURN_IF_ERROR(FollowTrunk(end - 1));
+  const int64_t all_ns = clock_.NowNs() - start_ns;
+  stats_.prompt_ns += all_ns;
+  batch_.times_.choose_ns += choose_ns;
+  batch_.times_.pass_ns += all_ns - choose_ns;
+  return absl::OkStatus();
+}
+
+uint32_t Generation::DraftRoom() const {
   const uint64_t budget_left = token_limit_ - output_.size();
   const uint32_t room = sequence_->context_tokens_max() - sequence_->token_count();
   // One row is the last token itself; a draft beyond the budget or the context could never be used.
@@ -125,105 +171,94 @@ uint32_t Generation::DraftCount() const {
       std::min<uint64_t>({request_.drafts_max, budget_left - 1, room - 1}));
 }
 
-absl::StatusOr<TokenId> Generation::DraftChoice(uint32_t row) {
-  if (runner_.top_logits_max() != 0) {
-    TopLogit best;
-    HEARTH_ASSIGN_OR_RETURN(const bool exact, runner_.HeadTop(row, 1, 1, {&best, 1}));
-    if (exact) return best.token;
+// Position p pairs with the token at p + 1; the prompt and the output in a row give that token.
+absl::Status Generation::FollowTrunk(uint32_t position_end) {
+  const uint32_t begin = sequence_->draft_count();
+  if (!drafting_ || begin >= position_end) return absl::OkStatus();
+  std::span<const TokenId> tokens;
+  if (position_end < stats_.prompt_tokens) {
+    tokens = std::span(request_.prompt).subspan(begin + 1, position_end - begin);
+  } else {
+    pair_tokens_.clear();
+    for (uint32_t p = begin; p < position_end; ++p) {
+      pair_tokens_.push_back(p + 1 < stats_.prompt_tokens ? request_.prompt[p + 1]
+                                                          : output_[p + 1 - stats_.prompt_tokens]);
+    }
+    tokens = pair_tokens_;
   }
-  HEARTH_RETURN_IF_ERROR(runner_.Head(row, 1, draft_logits_));
-  return static_cast<TokenId>(std::max_element(draft_logits_.begin(), draft_logits_.end()) -
-                              draft_logits_.begin());
+  HEARTH_RETURN_IF_ERROR(runner_.RunDraft(*sequence_, tokens, Backend::DraftSource::kTrunk));
+  return runner_.CommitDraft(*sequence_);
 }
 
-// Feeds the MTP layer all pairs that the last pass made known, then drafts token by token.
-absl::Status Generation::Draft() {
-  drafts_.clear();
-  const uint32_t count = DraftCount();
-  if (count == 0) return absl::OkStatus();
+absl::Status Generation::Draft(uint32_t drafts_max) {
+  draft_count_ = 0;
+  window_[0] = output_.back();
+  const uint32_t room = DraftRoom();
+  if (!drafting_ || room == 0) return absl::OkStatus();
   const int64_t start_ns = clock_.NowNs();
-  pair_tokens_.clear();
-  // Position p pairs with the token at p + 1; the prompt and the output in a row give that token.
-  const uint32_t prompt_count = stats_.prompt_tokens;
-  for (uint32_t p = sequence_->draft_count(); p < sequence_->token_count(); ++p) {
-    pair_tokens_.push_back(p + 1 < prompt_count ? request_.prompt[p + 1]
-                                                : output_[p + 1 - prompt_count]);
-  }
-  HEARTH_RETURN_IF_ERROR(runner_.RunDraft(*sequence_, pair_tokens_, Backend::DraftSource::kTrunk));
-  HEARTH_ASSIGN_OR_RETURN(const TokenId first,
-                          DraftChoice(static_cast<uint32_t>(pair_tokens_.size()) - 1));
-  HEARTH_RETURN_IF_ERROR(runner_.CommitDraft(*sequence_));
-  drafts_.push_back(first);
-  while (drafts_.size() < count) {
-    const TokenId last = drafts_.back();
-    HEARTH_RETURN_IF_ERROR(
-        runner_.RunDraft(*sequence_, {&last, 1}, Backend::DraftSource::kChained));
-    HEARTH_ASSIGN_OR_RETURN(const TokenId next, DraftChoice(0));
-    drafts_.push_back(next);
+  const uint32_t count = std::min(drafts_max, room);
+  const uint32_t rows = sequence_->token_count() - sequence_->draft_count();
+  HEARTH_RETURN_IF_ERROR(FollowTrunk(sequence_->token_count()));
+  while (draft_count_ < count) {
+    const TokenId last = window_[draft_count_];
+    if (draft_count_ > 0) {
+      HEARTH_RETURN_IF_ERROR(
+          runner_.RunDraft(*sequence_, {&last, 1}, Backend::DraftSource::kChained));
+    }
+    HEARTH_ASSIGN_OR_RETURN(window_[draft_count_ + 1],
+                            batch_.heads_.DraftChoice(draft_count_ == 0 ? rows - 1 : 0));
+    ++draft_count_;
   }
   stats_.draft_ns += clock_.NowNs() - start_ns;
   return absl::OkStatus();
 }
 
-absl::Status Generation::Step() {
-  HEARTH_CHECK(!finished() && !output_.empty());
-  const int64_t start_ns = clock_.NowNs();
-  const uint64_t bytes_before = runner_.bytes_read().total();
-  HEARTH_RETURN_IF_ERROR(Draft());
-  std::array<TokenId, kDraftsMax + 1> window;
-  window[0] = output_.back();
-  std::copy(drafts_.begin(), drafts_.end(), window.begin() + 1);
-  const auto rows = static_cast<uint32_t>(drafts_.size() + 1);
-  const Segment segment{.sequence = sequence_.get(), .tokens = std::span(window).first(rows)};
-  HEARTH_RETURN_IF_ERROR(runner_.RunTrunk({&segment, 1}, Phase::kWindow, {&stats_.served, 1}));
-  HEARTH_RETURN_IF_ERROR(ReadHead(0, rows));
-  HEARTH_ASSIGN_OR_RETURN(const Acceptance accepted, Accept(rows, drafts_));
-  HEARTH_RETURN_IF_ERROR(runner_.Commit(*sequence_, accepted.commit_row_count));
-  for (uint32_t i = 0; i + 1 < rows; ++i) {
+std::span<const TokenId> Generation::WindowTokens() {
+  return std::span(window_).first(draft_count_ + 1);
+}
+
+void Generation::CountDrafts(uint32_t rows_kept) {
+  for (uint32_t i = 0; i < draft_count_; ++i) {
     ++stats_.drafted[i];
     // Draft i is row i + 1: it was right when that row was kept.
-    if (i + 1 < accepted.commit_row_count) ++stats_.accepted[i];
+    if (i + 1 < rows_kept) ++stats_.accepted[i];
   }
-  ++stats_.windows;
-  stats_.decode_bytes += runner_.bytes_read().total() - bytes_before;
-  stats_.decode_ns += clock_.NowNs() - start_ns;
-  return absl::OkStatus();
 }
 
-absl::Status Generation::ReadHead(uint32_t row_begin, uint32_t rows) {
-  rows_.clear();
-  top_rows_.clear();
-  if (top_count_ != 0) {
-    HEARTH_ASSIGN_OR_RETURN(const bool exact, runner_.HeadTop(row_begin, rows, top_count_, top_));
-    for (uint32_t r = 0; r < rows && exact; ++r) {
-      top_rows_.push_back(std::span(top_).subspan(size_t{r} * top_count_, top_count_));
-    }
-    if (exact) return absl::OkStatus();
-  }
-  const uint32_t vocab = runner_.geometry().vocab_count;
-  for (uint32_t r = 0; r < rows; ++r) {
-    rows_.push_back(logits_.subspan(size_t{r} * vocab, vocab));
-  }
-  return runner_.Head(row_begin, rows, logits_.first(size_t{rows} * vocab));
+absl::Status Generation::Step() {
+  WindowShare share{.generation = this,
+                    .drafts_max = std::min(request_.drafts_max, batch_.rows_max() - 1),
+                    .status = absl::OkStatus()};
+  batch_.Run({&share, 1});
+  return share.status;
 }
 
-absl::StatusOr<Acceptance> Generation::Accept(uint32_t rows, std::span<const TokenId> drafts) {
-  HEARTH_CHECK(rows_.size() + top_rows_.size() == rows);
+absl::StatusOr<Acceptance> Generation::Accept(const HeadRows& heads, size_t ask) {
+  const std::span<const std::span<const float>> rows = heads.logits(ask);
   const auto budget = token_limit_ - static_cast<uint32_t>(output_.size());
-  HEARTH_ASSIGN_OR_RETURN(
-      Acceptance accepted,
-      AcceptWindow(
-          {.logits = rows_, .largest = top_rows_, .drafts = drafts, .token_budget = budget},
-          sampler_, emitted_));
+  HEARTH_ASSIGN_OR_RETURN(Acceptance accepted,
+                          AcceptWindow({.logits = rows,
+                                        .largest = heads.largest(ask),
+                                        .drafts = std::span(window_).subspan(1, draft_count_),
+                                        .token_budget = budget},
+                                       sampler_, emitted_));
   const uint32_t kept = KeepBeforeStopString(std::span(emitted_).first(accepted.token_count));
   if (stops_.stopped()) accepted = CutAcceptance(accepted, kept, sampler_);
   for (uint32_t i = 0; i < accepted.token_count; ++i) {
     output_.push_back(emitted_[i]);
-    if (request_.hash_logits) hasher_->Add(rows_[i]);
+    if (request_.hash_logits) hasher_->Add(rows[i]);
+    if (request_.wants_logprobs && !sampler_.IsStopToken(emitted_[i])) Report(rows[i], emitted_[i]);
   }
   finish_ = accepted.finish;
   if (finished()) FinishText();
   return accepted;
+}
+
+void Generation::Report(std::span<const float> logits, TokenId token) {
+  TokenReport report;
+  report.top.resize(std::min<size_t>(request_.top_logprobs, logits.size()));
+  report.chosen = ReadLogprobs(logits, token, report.top);
+  pending_reports_.push_back(std::move(report));
 }
 
 // Passes the tokens' text on until a stop string is complete; the number of tokens up to and with
@@ -242,6 +277,13 @@ void Generation::FinishText() {
 }
 
 std::string Generation::TakeText() { return std::exchange(pending_text_, {}); }
+
+std::vector<TokenReport> Generation::TakeReports() { return std::exchange(pending_reports_, {}); }
+
+std::string_view Generation::stop_string() const {
+  return stops_.stopped() ? std::string_view(request_.stop_strings[stops_.stop_index()])
+                          : std::string_view();
+}
 
 GenerationStats Generation::stats() const {
   GenerationStats stats = stats_;

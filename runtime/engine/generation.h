@@ -1,6 +1,7 @@
 // One generation: reads a prompt, then emits tokens window by window. A window's rows are the last
 // emitted token and the drafts of the MTP head; which of them are kept is decided by the sampler's
-// own choice at each row, so drafting never changes the output.
+// own choice at each row, so drafting never changes the output. Several generations share windows:
+// window_batch.h.
 #pragma once
 
 #include <array>
@@ -16,11 +17,16 @@
 #include "absl/status/statusor.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/engine/head_rows.h"
 #include "runtime/engine/model_runner.h"
+#include "runtime/engine/prompt_cuts.h"
+#include "runtime/engine/window_batch.h"
 #include "runtime/model/sampling/acceptance.h"
 #include "runtime/model/sampling/finish_reason.h"
+#include "runtime/model/sampling/logprobs.h"
 #include "runtime/model/sampling/sampler.h"
 #include "runtime/model/sampling/stop_strings.h"
+#include "runtime/model/sampling/token_constraint.h"
 #include "runtime/model/tokenizer/stream_decoder.h"
 #include "runtime/model/tokenizer/tokenizer.h"
 
@@ -39,10 +45,21 @@ struct GenerationRequest {
   // Whether stats().logits_xxh3 is asked for: every logit then crosses to the host, even those that
   // no choice looks at.
   bool hash_logits = true;
+  // This request's own, at its start; null: none. Not together with ignore_stop_tokens: what it
+  // allows may come down to a stop token.
+  std::shared_ptr<TokenConstraint> constraint;
+  bool wants_logprobs = false;
+  uint32_t top_logprobs = 0;  // alternatives per token, at most kTopLogprobsMax
+};
+
+// What a generation may share with others; all outlive it.
+struct GenerationShared {
+  WindowBatch* batch = nullptr;  // null: one of its own, made for it
 };
 
 struct GenerationStats {
   uint32_t prompt_tokens = 0;
+  uint32_t reused_tokens = 0;  // of the prompt: they were not read
   int64_t prompt_ns = 0;
   int64_t decode_ns = 0;  // everything after the prompt, drafting included
   int64_t draft_ns = 0;
@@ -64,12 +81,18 @@ class Generation {
   static absl::StatusOr<std::unique_ptr<Generation>> Create(ModelRunner& runner,
                                                             const Tokenizer& tokenizer,
                                                             Clock& clock,
-                                                            const GenerationRequest& request);
+                                                            const GenerationRequest& request,
+                                                            const GenerationShared& shared = {});
   ~Generation();
 
-  // Reads the prompt and emits the first token.
+  // Runs one pass over the prompt; the last one emits the first token. Only while !prompt_read().
+  // After an error nothing more can be done with the generation; so for all that follows.
+  absl::Status ReadPromptChunk();
+  bool prompt_read() const { return !output_.empty() || finished(); }
+  uint32_t prompt_tokens_read() const;
+  // Reads what is left of the prompt and emits the first token.
   absl::Status ReadPrompt(const PromptProgress& progress);
-  // Runs one window. Only while !finished().
+  // Runs one window of this sequence alone, with all its drafts. Only while !finished().
   absl::Status Step();
 
   bool finished() const { return finish_ != FinishReason::kNone; }
@@ -78,46 +101,58 @@ class Generation {
   // Text that became final since the last call: whole characters, never part of a stop string,
   // without the stop token.
   std::string TakeText();
+  // Of the tokens emitted since the last call, stop tokens left out; empty where not asked for.
+  std::vector<TokenReport> TakeReports();
+  // The stop string that ended the output; empty: none did.
+  std::string_view stop_string() const;
   GenerationStats stats() const;
 
  private:
+  friend class WindowBatch;
   struct Hasher;
-  Generation(ModelRunner& runner, const Tokenizer& tokenizer, Clock& clock,
-             const GenerationRequest& request, Sampler sampler, StopStringMatcher stops);
+  struct Parts;
+  explicit Generation(Parts parts);
+  static absl::Status CheckRequest(const ModelGeometry& geometry, const GenerationRequest& request,
+                                   uint32_t context);
 
-  absl::Status Draft();
-  absl::StatusOr<TokenId> DraftChoice(uint32_t row);
-  // What the rows' tokens are chosen from: all their logits, or the largest.
-  absl::Status ReadHead(uint32_t row_begin, uint32_t rows);
+  // For WindowBatch, in the order of a window.
+  // The MTP layer reads what the last pass made known and drafts min(drafts_max, room) tokens.
+  absl::Status Draft(uint32_t drafts_max);
+  std::span<const TokenId> WindowTokens();  // the last token emitted and the drafts
+  uint32_t largest_needed() const { return largest_needed_; }  // see HeadAsk
   // Chooses tokens from the rows that were read and appends them to the output.
-  absl::StatusOr<Acceptance> Accept(uint32_t rows, std::span<const TokenId> drafts);
+  absl::StatusOr<Acceptance> Accept(const HeadRows& heads, size_t ask);
+  void CountDrafts(uint32_t rows_kept);
+
+  // Positions whose next token is known, of those up to `position_end`.
+  absl::Status FollowTrunk(uint32_t position_end);
+  uint32_t DraftRoom() const;
   uint32_t KeepBeforeStopString(std::span<const TokenId> emitted);
   void FinishText();
-  uint32_t DraftCount() const;
+  void Report(std::span<const float> logits, TokenId token);
 
   ModelRunner& runner_;
   Clock& clock_;
   const GenerationRequest request_;
+  std::unique_ptr<WindowBatch> own_batch_;
+  WindowBatch& batch_;
+  const PromptCutRule cut_rule_;
   std::unique_ptr<Sequence> sequence_;
   Sampler sampler_;
   StreamDecoder decoder_;
   StopStringMatcher stops_;
   std::unique_ptr<Hasher> hasher_;
   uint32_t token_limit_ = 0;  // of the output: what was asked for, or what the context leaves
+  uint32_t largest_needed_ = 0;
+  bool drafting_ = false;  // the MTP layer has followed so far
   FinishReason finish_ = FinishReason::kNone;
   std::vector<TokenId> output_;
-  std::vector<TokenId> drafts_;
-  std::vector<TokenId> emitted_;
+  std::array<TokenId, kDraftsMax + 1> window_{};
+  uint32_t draft_count_ = 0;  // in window_, from its second token on
+  std::array<TokenId, kDraftsMax + 1> emitted_{};
   std::vector<TokenId> pair_tokens_;
-  std::vector<float> logits_memory_;  // where the backend has none of its own; good within a call
-  std::span<float> logits_;           // (drafts_max + 1, vocab)
-  std::span<float> draft_logits_;     // (vocab)
-  std::vector<std::span<const float>> rows_;
-  uint32_t top_count_ = 0;     // largest logits that suffice; 0: all are needed
-  std::vector<TopLogit> top_;  // (drafts_max + 1, top_count_)
-  std::vector<std::span<const TopLogit>>
-      top_rows_;  // of the rows that were read; empty: all logits
   std::string pending_text_;
+  std::vector<TokenReport> pending_reports_;
   GenerationStats stats_;
 };
 

@@ -1,7 +1,7 @@
-// Where the passes over a prompt begin and end. A pass's width is part of its arithmetic, so a state
-// that was kept at a border is only good for a prompt whose passes have a border there. Borders
-// depend on nothing but the tokens before them and the one after: the borders of a prompt are
-// borders of every longer prompt that begins with it.
+// Where the passes over a prompt begin and end. A pass's width is part of its arithmetic, so a
+// state that was kept at a border is only good for a prompt whose passes have a border there.
+// Borders depend on nothing but the tokens before them and the one after: the borders of a prompt
+// are borders of every longer prompt that begins with it.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace hearth {
 inline constexpr uint32_t kPromptCutTokensMin = 128;
 
 struct PromptCutRule {
-  std::optional<TokenId> turn_marker;          // a pass begins here where it can
-  uint32_t tokens_min = kPromptCutTokensMin;   // of a pass that a marker ends; at least 1
-  uint32_t tokens_max = 256;                   // of any pass; at least tokens_min
+  std::optional<TokenId> turn_marker;         // a pass begins here where it can
+  uint32_t tokens_min = kPromptCutTokensMin;  // of a pass that a marker ends; at least 1
+  uint32_t tokens_max = 256;                  // of any pass; at least tokens_min
   bool operator==(const PromptCutRule&) const = default;
 };
 

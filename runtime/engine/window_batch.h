@@ -25,7 +25,10 @@ class Generation;
 struct WindowShare {
   Generation* generation = nullptr;  // of the batch; has emitted a token and is not finished
   uint32_t drafts_max = 0;           // in this window; the request's own limit holds, too
-  absl::Status status;               // out: of this generation; no other is touched by it
+  // False: the MTP layer reads no further, which saves its passes; there are no drafts from then
+  // on.
+  bool keeps_drafting = true;
+  absl::Status status;  // out: of this generation; no other is touched by it
 };
 
 // Where the time of a batch's thread went, since it was made.
@@ -50,17 +53,18 @@ class WindowBatch {
   // that cannot go on. Allocates nothing while all goes well.
   void Run(std::span<WindowShare> shares);
 
-  // The last window's: rows, and passes of the trunk (more than one after a failure).
-  uint32_t last_rows() const { return last_rows_; }
+  uint32_t last_rows() const { return last_rows_; }  // of the last window
   const BatchTimes& times() const { return times_; }
 
  private:
   friend class Generation;
 
-  void RunTogether(std::span<WindowShare> shares);
-  absl::Status RunTrunk(std::span<WindowShare* const> shares);
-  absl::Status ReadHeads(std::span<WindowShare* const> shares);
-  void Finish(std::span<WindowShare* const> shares, const absl::Status& pass);
+  void DraftAll(std::span<WindowShare> shares);
+  // One window of those in taking_part_[begin, end); errors are the pass's, not a generation's own.
+  absl::Status RunPass(size_t begin, size_t end);
+  void AcceptAll(size_t begin, size_t end);
+  // Drops the rows of a pass that failed.
+  void Abandon(size_t begin, size_t end);
 
   ModelRunner& runner_;
   Clock& clock_;
@@ -71,6 +75,7 @@ class WindowBatch {
   std::vector<WindowShare*> taking_part_;
   std::vector<Segment> segments_;
   std::vector<RequestCounts> served_;
+  std::vector<HeadAsk> asks_;
 };
 
 }  // namespace hearth

@@ -26,8 +26,8 @@ struct TokenReport {
   std::vector<TokenLogprob> top;  // by falling probability, equal ones by rising token
 };
 
-// Fills `top` (at most kTopLogprobsMax, and at most the vocabulary) with the most probable tokens of
-// a row whose largest logit is finite, and returns the log probability of `chosen`.
+// Fills `top` (at most kTopLogprobsMax, and at most the vocabulary) with the most probable tokens
+// of a row whose largest logit is finite, and returns the log probability of `chosen`.
 TokenLogprob ReadLogprobs(std::span<const float> logits, TokenId chosen,
                           std::span<TokenLogprob> top);
 

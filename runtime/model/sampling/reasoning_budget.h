@@ -43,12 +43,15 @@ class ReasoningBudget final : public TokenConstraint {
 
  private:
   ReasoningBudget(ReasoningBudgetOptions options, std::shared_ptr<TokenConstraint> inner);
-  bool at_start() const { return count_ == 0 && !options_.starts_inside; }
+  // The next token may be the start token: nothing was pushed, and the prompt has not opened it.
+  bool may_start() const {
+    return count_ == 0 && !options_.starts_inside && options_.start_token.has_value();
+  }
 
   ReasoningBudgetOptions options_;
   std::shared_ptr<TokenConstraint> inner_;
   uint32_t count_ = 0;  // tokens pushed
-  // Of the tokens pushed, how many were before the reasoning's and before the answer's first.
+  // Of the tokens pushed, how many are before the first of the reasoning and of the answer.
   std::optional<uint32_t> reasoning_begin_;
   std::optional<uint32_t> answer_begin_;
   std::vector<uint64_t> only_end_;     // the end token alone

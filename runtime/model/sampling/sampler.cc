@@ -12,6 +12,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/prng.h"
 #include "runtime/base/status.h"
+#include "runtime/model/sampling/weighing.h"
 
 namespace hearth {
 namespace {
@@ -23,82 +24,6 @@ constexpr uint32_t kHeapCountMax = 4096;
 // top_p alone looks at this many of the largest first: on real text 0.95 is reached within them.
 constexpr uint32_t kTopPCountFirst = 256;
 constexpr uint32_t kTopPGrowth = 16;
-
-// Below this, exp would leave the normal numbers: such weights are zero.
-constexpr double kExponentMin = -708.0;
-
-// exp(x) for kExponentMin < x <= 0 in plain multiplications and additions, at most 2 ulp off, so
-// that a sample is the same on every processor. Some value or NaN for smaller x, -inf included. No
-// branches, so that loops over it can be vectorised.
-double ExpOfNonPositive(double x) {
-  constexpr double kLog2E = 0x1.71547652b82fep0;
-  constexpr double kLn2High = 0x1.62e42feep-1;  // 33 bits, so that n * kLn2High is exact
-  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-  constexpr double kRounder = 0x1.8p52;  // leaves the rounded integer in the low mantissa bits
-  const double shifted = x * kLog2E + kRounder;
-  const double n = shifted - kRounder;
-  const double r = (x - n * kLn2High) - n * kLn2Low;  // |r| <= ln(2) / 2
-  // Taylor to r^13 / 13!; the next term is below 5e-18.
-  double sum = 1.0 / 6227020800.0;
-  sum = sum * r + 1.0 / 479001600.0;
-  sum = sum * r + 1.0 / 39916800.0;
-  sum = sum * r + 1.0 / 3628800.0;
-  sum = sum * r + 1.0 / 362880.0;
-  sum = sum * r + 1.0 / 40320.0;
-  sum = sum * r + 1.0 / 5040.0;
-  sum = sum * r + 1.0 / 720.0;
-  sum = sum * r + 1.0 / 120.0;
-  sum = sum * r + 1.0 / 24.0;
-  sum = sum * r + 1.0 / 6.0;
-  sum = sum * r + 0.5;
-  sum = sum * r + 1.0;
-  sum = sum * r + 1.0;
-  return sum * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
-}
-
-// The step from logits to weights; temperature > 0.
-class Weighing {
- public:
-  Weighing(float largest, float temperature) : largest_(largest), temperature_(temperature) {}
-
-  double Weight(float logit) const {
-    return Finish(Exponent(logit), ExpOfNonPositive(Exponent(logit)));
-  }
-
-  // visit(id, weight) for every token by rising id; the weights have the bits that Weight gives.
-  template <class Visit>
-  void ForEach(std::span<const float> logits, Visit visit) const {
-    Block weights;
-    size_t begin = 0;
-    for (; begin + weights.size() <= logits.size(); begin += weights.size()) {
-      WeighBlock(logits.subspan(begin), weights);
-      for (size_t i = 0; i < weights.size(); ++i) visit(begin + i, weights[i]);
-    }
-    for (; begin < logits.size(); ++begin) visit(begin, Weight(logits[begin]));
-  }
-
- private:
-  using Block = std::array<double, 64>;
-
-  // A function of its own with nothing but arithmetic in its loop: compilers make vector code of
-  // it.
-  [[gnu::noinline]] void WeighBlock(std::span<const float> logits, Block& weights) const {
-    const Weighing self = *this;  // what the stores below cannot alias
-    Block exponents;
-    for (size_t i = 0; i < weights.size(); ++i) {
-      exponents[i] = self.Exponent(logits[i]);
-      weights[i] = ExpOfNonPositive(exponents[i]);
-    }
-    for (size_t i = 0; i < weights.size(); ++i) weights[i] = Finish(exponents[i], weights[i]);
-  }
-
-  double Exponent(float logit) const { return (double{logit} - largest_) / temperature_; }
-  static double Finish(double exponent, double weight) {
-    return exponent > kExponentMin ? weight : 0;
-  }
-  double largest_;
-  double temperature_;
-};
 
 // An integer that orders as (logit, then lower id) do; -0 counts as +0.
 uint64_t RankKey(float logit, uint32_t id) {
@@ -149,7 +74,8 @@ Sampler::Sampler(SamplerConfig config)
                 .count_tokens = CountsTokens(config_.params)}) {
   const SamplingParams& p = config_.params;
   const uint32_t vocab = config_.vocab_count;
-  if (AdjustsLogits(config_)) adjusted_.resize(vocab);
+  adjusts_ = AdjustsLogits(config_);
+  if (adjusts_ || config_.constraint != nullptr) adjusted_.resize(vocab);
   if (p.greedy()) {
     candidates_.reserve(1);
     return;
@@ -162,7 +88,18 @@ Sampler::Sampler(SamplerConfig config)
 absl::Status Sampler::SetPrompt(std::span<const TokenId> prompt) {
   HEARTH_RETURN_IF_ERROR(CheckTokens(prompt, config_.vocab_count, "prompt position"));
   history_.Reset(prompt);
+  if (config_.constraint != nullptr) config_.constraint->PopTo(0);
   return absl::OkStatus();
+}
+
+void Sampler::Push(TokenId token) {
+  history_.Push(token);
+  if (config_.constraint != nullptr) config_.constraint->Push(token);
+}
+
+void Sampler::PopTo(uint32_t token_count) {
+  history_.PopTo(token_count);
+  if (config_.constraint != nullptr) config_.constraint->PopTo(history_.output_count());
 }
 
 bool Sampler::IsStopToken(TokenId token) const {
@@ -170,12 +107,38 @@ bool Sampler::IsStopToken(TokenId token) const {
          config_.stop_tokens.end();
 }
 
+void Sampler::Forbid(std::span<const uint64_t> allowed) {
+  const uint32_t vocab = config_.vocab_count;
+  HEARTH_CHECK(allowed.size() * 64 >= vocab);
+  for (uint32_t first = 0; first < vocab; first += 64) {
+    const uint64_t word = allowed[first / 64];
+    if (word == ~uint64_t{0}) continue;
+    const uint32_t count = std::min(64u, vocab - first);
+    for (uint32_t i = 0; i < count; ++i) {
+      if ((word >> i & 1) == 0) adjusted_[first + i] = kNegativeInfinity;
+    }
+  }
+}
+
+bool Sampler::AllowsOnlyStopTokens(std::span<const uint64_t> allowed) const {
+  if (allowed.empty()) return false;
+  uint32_t others = 0;
+  for (const uint64_t word : allowed) others += static_cast<uint32_t>(std::popcount(word));
+  for (const TokenId t : config_.stop_tokens) {
+    others -= static_cast<uint32_t>(allowed[static_cast<uint32_t>(t) / 64] >> (t % 64) & 1);
+  }
+  return others == 0;
+}
+
 std::span<const float> Sampler::Adjust(std::span<const float> logits) {
   HEARTH_CHECK(logits.size() == config_.vocab_count);
-  if (adjusted_.empty()) return logits;
+  std::span<const uint64_t> allowed;
+  if (config_.constraint != nullptr) allowed = config_.constraint->Allowed();
+  if (!adjusts_ && allowed.empty()) return logits;
   const SamplingParams& p = config_.params;
   const auto at = [this](TokenId t) -> float& { return adjusted_[static_cast<uint32_t>(t)]; };
   std::copy(logits.begin(), logits.end(), adjusted_.begin());
+  if (!allowed.empty()) Forbid(allowed);
   for (const LogitBias& entry : p.logit_bias) at(entry.token) += entry.bias;
   if (p.repetition_penalty != 1) {
     for (const TokenId t : history_.distinct_tokens()) {
@@ -189,7 +152,7 @@ std::span<const float> Sampler::Adjust(std::span<const float> logits) {
       at(t) -= p.frequency_penalty * occurrences + p.presence_penalty;
     }
   }
-  if (history_.output_count() < p.min_tokens) {
+  if (history_.output_count() < p.min_tokens && !AllowsOnlyStopTokens(allowed)) {
     for (const TokenId t : config_.stop_tokens) at(t) = kNegativeInfinity;
   }
   return adjusted_;
