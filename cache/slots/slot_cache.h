@@ -63,9 +63,9 @@ struct SlotCacheStats {
 
 // One swap that landed, for a log.
 struct LandedSwap {
-  ExpertKey in;
-  ExpertKey out;      // out.layer invalid: the slot was free
-  float in_heat = 0;  // when it landed
+  ExpertKey in = ExpertKey();
+  ExpertKey out = ExpertKey();  // out.layer invalid: the slot was free
+  float in_heat = 0;            // when it landed
   float out_heat = 0;
   uint64_t window = 0;  // passes that had ended before
 };
@@ -199,7 +199,7 @@ class SlotCache {
   uint64_t swap_count_ = 0;
   uint64_t swap_bytes_ = 0;
   uint64_t cancelled_count_ = 0;
-  uint64_t window_count_ = 0;                    // that have ended
+  uint64_t window_count_ = 0;                  // that have ended
   std::array<LandedSwap, kSwapLogCount> log_;  // a ring: swap i is at i % kSwapLogCount
 };
 
