@@ -44,7 +44,8 @@ absl::Status CheckSave(const SequenceImager& imager, const ImageSource& source,
                              : "that has read nothing"));
   }
   HEARTH_RETURN_IF_ERROR(CheckRange(range));
-  if (range.end > source.token_count || range.draft_end > source.draft_count) {
+  const bool has_drafts = range.draft_begin < range.draft_end;
+  if (range.end > source.token_count || (has_drafts && range.draft_end > source.draft_count)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "image of a sequence of ", source.token_count, " tokens and ", source.draft_count,
         " drafts: a span up to ", range.end, " and ", range.draft_end));
@@ -78,8 +79,7 @@ absl::Status CheckRestore(const SequenceImager& imager, const ImageSource& sourc
   uint32_t draft_end = 0;
   for (const SpanView& span : image.spans) {
     HEARTH_RETURN_IF_ERROR(CheckRange(span.range));
-    const bool drafts_follow = span.range.draft_begin == draft_end || image.draft_count == 0;
-    if (span.range.begin != end || !drafts_follow) {
+    if (span.range.begin != end || span.range.draft_begin != draft_end) {
       return absl::InvalidArgumentError(absl::StrCat(
           "image of a sequence: a span begins at ", span.range.begin, " and draft ",
           span.range.draft_begin, ", the one before ended at ", end, " and ", draft_end));

@@ -39,11 +39,14 @@ namespace hearth {
 
 inline constexpr size_t kPrefixSaltBytesMax = 256;
 
+inline constexpr size_t kPrefixImagesMax = 8192;
+
 struct PrefixCacheOptions {
   uint64_t ram_budget_bytes = 0;  // 0: nothing is kept
   // A cut is kept when this many tokens lie between it and the one that was kept before it; the
-  // last cut before a prompt's end is always kept.
-  uint32_t spacing_tokens = 1024;
+  // last cut before a prompt's end always is, the end never: it is no other prompt's cut but by
+  // chance.
+  uint32_t spacing_tokens = 2048;
 };
 
 // A prompt and how it is read.
@@ -56,7 +59,7 @@ struct PrefixQuery {
 
 struct FoundPrefix {
   std::shared_ptr<const PrefixImage> image;
-  uint32_t token_count = 0;
+  uint32_t token_count() const { return image->token_count(); }
 };
 
 struct PrefixCacheStats {
@@ -65,10 +68,10 @@ struct PrefixCacheStats {
   uint64_t tokens_asked = 0;  // of prompts that were looked up
   uint64_t tokens_reused = 0;
   uint64_t kept = 0;      // images made
-  uint64_t declined = 0;  // cuts that were not kept because the budget has no room for one image
+  uint64_t declined = 0;  // cuts that were not kept because the budget has no room for their image
   uint64_t evictions = 0;
   uint64_t images = 0;  // at hand
-  uint64_t bytes = 0;   // all that is held, images in use by requests included
+  uint64_t bytes = 0;   // all that is held, images that only requests still hold included
   uint64_t budget_bytes = 0;
 };
 
@@ -79,6 +82,10 @@ struct PrefixImageCost {
 };
 PrefixImageCost PrefixImageCostOf(const SequenceImager& imager, bool drafts);
 
+// Which image goes when memory is needed: first those that a long prompt left on its way and nobody
+// asked for, then by when they were found or made last. An image that several prompts went on from
+// counts as used whenever one below it is. An image that goes gives back its fixed part; its span
+// stays while images below it need it.
 class PrefixCache {
  public:
   // `imager` outlives the cache.
@@ -103,15 +110,33 @@ class PrefixCache {
  private:
   struct Entry {
     std::weak_ptr<const PrefixSpan> span;      // of this cut, while anything needs it
-    std::shared_ptr<const PrefixImage> image;  // null: evicted
+    std::shared_ptr<const PrefixImage> image;  // null: gone
     uint64_t last_use = 0;                     // by a count of uses
-    bool proven =
-        false;  // found before, or the last cut of a prompt: goes after those that are not
+    uint32_t finds = 0;                        // up to kSharedFinds
+    bool proven = false;                       // was found, or the last cut of a prompt
   };
   using Trie = TokenTrie<Entry>;
+  struct Place {  // where an image is to be kept, and what is there
+    std::shared_ptr<const PrefixSpan> before;
+    std::shared_ptr<const PrefixSpan> span;  // null: none that would do
+    uint32_t image_before = 0;               // where the last image before it ends
+    bool kept = false;
+  };
+  struct Victim {
+    Entry* entry;
+    uint64_t use;
+    uint32_t length;
+  };
 
-  bool WorthKeeping(const PrefixQuery& query, uint32_t cut, uint32_t kept_before) const;
-  bool MakeRoom(uint64_t bytes);
+  Place PlaceOf(const PrefixQuery& query, uint32_t cut, uint32_t draft_count);
+  bool WorthKeeping(const PrefixQuery& query, uint32_t cut, uint32_t image_before) const;
+  absl::StatusOr<std::shared_ptr<const PrefixSpan>> SaveSpan(const PrefixQuery& query,
+                                                             const Sequence& sequence,
+                                                             const Place& place,
+                                                             uint32_t draft_count);
+  uint64_t HeldBytes() const;
+  std::vector<Victim> Victims();
+  bool MakeRoom(uint64_t bytes, const Place& place);
   void DropEmptyEntries();
 
   SequenceImager& imager_;

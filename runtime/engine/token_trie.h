@@ -62,13 +62,8 @@ class TokenTrie {
     }
   }
 
-  // What is below a value: in how many of the branches that leave it values are, and the largest
-  // that the visitor returned for any of them; 0 for none.
-  struct Below {
-    uint32_t branches = 0;
-    uint64_t largest = 0;
-  };
-  // uint64_t visit(length, value, below) for every value, those below it first.
+  // uint64_t visit(length, value, largest) for every value, those below it first; `largest` is of
+  // what the visitor returned for any of them, 0 without any.
   template <class Visit>
   void VisitFromLeaves(Visit visit) {
     VisitFrom(root_, 0, visit);
@@ -84,6 +79,10 @@ class TokenTrie {
   size_t value_count() const { return value_count_; }
   // What nodes and tokens take, values included.
   uint64_t bytes() const { return bytes_; }
+  // What At() adds to that for a sequence of `token_count` at most.
+  static uint64_t InsertBytesMax(size_t token_count) {
+    return 2 * (sizeof(Node) + sizeof(std::unique_ptr<Node>)) + token_count * sizeof(TokenId);
+  }
 
  private:
   struct Node {
@@ -131,16 +130,13 @@ class TokenTrie {
   }
 
   template <class Visit>
-  Below VisitFrom(Node& node, uint32_t length, Visit& visit) {
+  uint64_t VisitFrom(Node& node, uint32_t length, Visit& visit) {
     length += static_cast<uint32_t>(node.label.size());
-    Below below;
+    uint64_t largest = 0;
     for (const std::unique_ptr<Node>& child : node.children) {
-      const Below from_child = VisitFrom(*child, length, visit);
-      below.branches += from_child.branches;
-      below.largest = std::max(below.largest, from_child.largest);
+      largest = std::max(largest, VisitFrom(*child, length, visit));
     }
-    if (!node.value) return below;
-    return {.branches = 1, .largest = std::max(below.largest, visit(length, *node.value, below))};
+    return node.value ? std::max(largest, visit(length, *node.value, largest)) : largest;
   }
 
   template <class Erase>

@@ -1,0 +1,255 @@
+#include "runtime/engine/prefix_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "runtime/base/check.h"
+#include "runtime/base/status.h"
+
+namespace hearth {
+namespace {
+
+constexpr uint32_t kSharedFinds = 2;  // prompts that went on from an image make it a shared one
+constexpr uint64_t kProvenUse = uint64_t{1} << 62;  // more than uses are ever counted
+
+// The cuts in (begin, end].
+std::span<const uint32_t> CutsWithin(std::span<const uint32_t> cuts, uint32_t begin, uint32_t end) {
+  const auto first = std::upper_bound(cuts.begin(), cuts.end(), begin);
+  const auto last = std::upper_bound(first, cuts.end(), end);
+  return {first, last};
+}
+
+bool IsCut(std::span<const uint32_t> cuts, uint32_t position) {
+  return std::binary_search(cuts.begin(), cuts.end(), position);
+}
+
+}  // namespace
+
+PrefixImageCost PrefixImageCostOf(const SequenceImager& imager, bool drafts) {
+  constexpr uint32_t kTokens = 1 << 16;  // whole blocks of any model
+  const SpanRange range{.end = kTokens, .draft_end = drafts ? kTokens : 0};
+  return {.fixed_bytes = MeteredMemory::MeteredBytes(imager.fixed_bytes()),
+          .bytes_per_token = (imager.span_bytes(range) + kTokens - 1) / kTokens};
+}
+
+PrefixCache::PrefixCache(SequenceImager& imager, const PrefixCacheOptions& options)
+    : imager_(imager), options_(options), meter_(std::make_shared<MemoryMeter>()) {}
+
+PrefixCache::~PrefixCache() = default;
+
+std::optional<FoundPrefix> PrefixCache::Find(const PrefixQuery& query) {
+  ++stats_.lookups;
+  stats_.tokens_asked += query.tokens.size();
+  const auto trie = tries_.find(query.salt);
+  if (trie == tries_.end() || query.tokens.empty()) return std::nullopt;
+  Entry* best = nullptr;
+  trie->second.VisitPrefixes(
+      query.tokens.first(query.tokens.size() - 1), [&](uint32_t length, Entry& entry) {
+        if (entry.image == nullptr || !HasCutsOf(*entry.image->span, query.cuts)) return;
+        if (query.drafts && entry.image->draft_count + 1 != length) return;
+        best = &entry;
+      });
+  if (best == nullptr) return std::nullopt;
+  best->last_use = ++use_count_;
+  best->finds = std::min(best->finds + 1, kSharedFinds);
+  best->proven = true;
+  ++stats_.hits;
+  stats_.tokens_reused += best->image->token_count();
+  return FoundPrefix{.image = best->image};
+}
+
+absl::Status PrefixCache::Restore(const FoundPrefix& found, Sequence& sequence) {
+  std::vector<TokenId> tokens;
+  std::vector<SpanView> spans;
+  tokens.reserve(found.token_count());
+  for (const PrefixSpan* span : ChainOf(*found.image->span)) {
+    tokens.insert(tokens.end(), span->tokens.begin(), span->tokens.end());
+    spans.push_back({.range = span->range, .bytes = span->memory.data()});
+  }
+  return imager_.RestoreImage({.tokens = tokens,
+                               .draft_count = found.image->draft_count,
+                               .fixed = found.image->fixed.data(),
+                               .spans = spans},
+                              sequence);
+}
+
+// What of the prompt up to `cut` is there already.
+PrefixCache::Place PrefixCache::PlaceOf(const PrefixQuery& query, uint32_t cut,
+                                        uint32_t draft_count) {
+  Place place;
+  const auto trie = tries_.find(query.salt);
+  if (trie == tries_.end()) return place;
+  trie->second.VisitPrefixes(query.tokens.first(cut), [&](uint32_t length, Entry& entry) {
+    std::shared_ptr<const PrefixSpan> span = entry.span.lock();
+    if (span == nullptr || !HasCutsOf(*span, query.cuts)) return;
+    if (length < cut) {
+      if (entry.image != nullptr) place.image_before = length;
+      // Where it lacks rows of the MTP layer, the span after it has those, too.
+      place.before = std::move(span);
+      return;
+    }
+    if (draft_count != 0 && span->range.draft_end != draft_count) return;
+    place.kept = entry.image != nullptr &&
+                 (draft_count == 0 || entry.image->draft_count == draft_count);
+    place.span = std::move(span);
+    if (place.kept) entry.last_use = ++use_count_;
+  });
+  return place;
+}
+
+bool PrefixCache::WorthKeeping(const PrefixQuery& query, uint32_t cut,
+                               uint32_t image_before) const {
+  if (cut == query.tokens.size()) return false;
+  const auto next = std::upper_bound(query.cuts.begin(), query.cuts.end(), cut);
+  const bool last = next == query.cuts.end() || *next == query.tokens.size();
+  return last || cut - image_before >= options_.spacing_tokens;
+}
+
+absl::Status PrefixCache::Keep(const PrefixQuery& query, const Sequence& sequence) {
+  const uint32_t cut = sequence.token_count();
+  if (cut > query.tokens.size() || !IsCut(query.cuts, cut) ||
+      query.salt.size() > kPrefixSaltBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "prefix cache: a sequence of ", cut, " tokens of a prompt of ", query.tokens.size(),
+        " with a salt of ", query.salt.size(), " bytes: expected one of the prompt's cuts and at most ",
+        kPrefixSaltBytesMax, " bytes"));
+  }
+  if (options_.ram_budget_bytes == 0) return absl::OkStatus();
+  const uint32_t draft_count = imager_.ImageDraftCount(sequence);
+  Place place = PlaceOf(query, cut, draft_count);
+  if (place.kept || !WorthKeeping(query, cut, place.image_before)) return absl::OkStatus();
+  const uint32_t begin = place.before == nullptr ? 0 : place.before->range.end;
+  if (place.before != nullptr && place.before->index + 1 == kPrefixSpansMax) {
+    ++stats_.declined;
+    return absl::OkStatus();
+  }
+  uint64_t bytes = MeteredMemory::MeteredBytes(imager_.fixed_bytes()) + sizeof(PrefixImage) +
+                   query.salt.size() + Trie::InsertBytesMax(cut);
+  if (place.span == nullptr) {
+    const uint32_t draft_begin = place.before == nullptr ? 0 : place.before->range.draft_end;
+    bytes += PrefixSpan::MeteredBytes(
+        cut - begin, CutsWithin(query.cuts, begin, cut).size(),
+        imager_.span_bytes({begin, cut, draft_begin, std::max(draft_begin, draft_count)}));
+  }
+  if (!MakeRoom(bytes, place)) {
+    ++stats_.declined;
+    return absl::OkStatus();
+  }
+  if (place.span == nullptr) {
+    HEARTH_ASSIGN_OR_RETURN(place.span, SaveSpan(query, sequence, place, draft_count));
+  }
+  HEARTH_ASSIGN_OR_RETURN(MeteredMemory fixed,
+                          MeteredMemory::Create(meter_, imager_.fixed_bytes()));
+  HEARTH_RETURN_IF_ERROR(imager_.SaveImage(sequence, {}, fixed.data(), {}));
+  Entry& entry = tries_[std::string(query.salt)].At(query.tokens.first(cut));
+  if (entry.image == nullptr) ++stats_.images;
+  const auto next = std::upper_bound(query.cuts.begin(), query.cuts.end(), cut);
+  entry = {.span = place.span,
+           .image = std::make_shared<PrefixImage>(PrefixImage{
+               .span = place.span, .draft_count = draft_count, .fixed = std::move(fixed)}),
+           .last_use = ++use_count_,
+           .proven = next == query.cuts.end() || *next == query.tokens.size()};
+  ++stats_.kept;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const PrefixSpan>> PrefixCache::SaveSpan(const PrefixQuery& query,
+                                                                        const Sequence& sequence,
+                                                                        const Place& place,
+                                                                        uint32_t draft_count) {
+  const uint32_t cut = sequence.token_count();
+  const SpanRange before = place.before == nullptr ? SpanRange{} : place.before->range;
+  const SpanRange range{.begin = before.end,
+                        .end = cut,
+                        .draft_begin = before.draft_end,
+                        .draft_end = std::max(before.draft_end, draft_count)};
+  HEARTH_ASSIGN_OR_RETURN(const std::shared_ptr<PrefixSpan> span,
+                          MakeSpan({.before = place.before,
+                                    .tokens = query.tokens.subspan(range.begin, cut - range.begin),
+                                    .cuts = CutsWithin(query.cuts, range.begin, cut),
+                                    .draft_end = range.draft_end,
+                                    .memory_bytes = imager_.span_bytes(range)},
+                                   meter_));
+  HEARTH_RETURN_IF_ERROR(imager_.SaveImage(sequence, range, {}, span->memory.data()));
+  return span;
+}
+
+uint64_t PrefixCache::HeldBytes() const {
+  uint64_t bytes = meter_->bytes();
+  for (const auto& [salt, trie] : tries_) bytes += salt.size() + trie.bytes();
+  return bytes;
+}
+
+// All images, those that go first in front.
+std::vector<PrefixCache::Victim> PrefixCache::Victims() {
+  std::vector<Victim> victims;
+  for (auto& [salt, trie] : tries_) {
+    trie.VisitFromLeaves([&](uint32_t length, Entry& entry, uint64_t largest_below) {
+      const uint64_t own =
+          entry.image == nullptr ? 0 : entry.last_use + (entry.proven ? kProvenUse : 0);
+      const uint64_t use = entry.finds < kSharedFinds ? own : std::max(own, largest_below);
+      if (entry.image != nullptr) victims.push_back({&entry, use, length});
+      return own;
+    });
+  }
+  std::sort(victims.begin(), victims.end(), [](const Victim& a, const Victim& b) {
+    return a.use != b.use ? a.use < b.use : a.length > b.length;
+  });
+  return victims;
+}
+
+// Drops images until `bytes` more are within the budget; false when they cannot be, beside the spans
+// that they follow. The fixed part of an image that a request still holds counts as free: it will be.
+bool PrefixCache::MakeRoom(uint64_t bytes, const Place& place) {
+  const PrefixSpan* const last = place.span != nullptr ? place.span.get() : place.before.get();
+  uint64_t needed_bytes = bytes;
+  if (last != nullptr) {
+    for (const PrefixSpan* span : ChainOf(*last)) {
+      needed_bytes += PrefixSpan::MeteredBytes(span->tokens.size(), span->cuts.size(),
+                                               span->memory.data().size());
+    }
+  }
+  if (needed_bytes > options_.ram_budget_bytes) return false;
+  const uint64_t allowed_bytes = options_.ram_budget_bytes - bytes;
+  uint64_t held_bytes = HeldBytes();
+  const auto fits = [&] {
+    return held_bytes <= allowed_bytes && stats_.images < kPrefixImagesMax;
+  };
+  if (fits()) return true;
+  for (const Victim& victim : Victims()) {
+    if (fits()) break;
+    const uint64_t fixed_bytes =
+        MeteredMemory::MeteredBytes(victim.entry->image->fixed.data().size());
+    const uint64_t before_bytes = meter_->bytes();
+    victim.entry->image.reset();
+    const uint64_t freed_bytes = std::max(before_bytes - meter_->bytes(), fixed_bytes);
+    held_bytes -= std::min(held_bytes, freed_bytes);
+    --stats_.images;
+    ++stats_.evictions;
+  }
+  DropEmptyEntries();
+  return true;
+}
+
+void PrefixCache::DropEmptyEntries() {
+  for (auto& [salt, trie] : tries_) {
+    trie.EraseIf([](const Entry& e) { return e.image == nullptr && e.span.expired(); });
+  }
+  std::erase_if(tries_, [](const auto& item) { return item.second.value_count() == 0; });
+}
+
+void PrefixCache::Clear() {
+  tries_.clear();
+  stats_.images = 0;
+}
+
+PrefixCacheStats PrefixCache::stats() const {
+  PrefixCacheStats stats = stats_;
+  stats.bytes = HeldBytes();
+  stats.budget_bytes = options_.ram_budget_bytes;
+  return stats;
+}
+
+}  // namespace hearth
