@@ -16,6 +16,7 @@ packages=(
   g++ cmake ninja-build ccache pkg-config
   libabsl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev
   libxxhash-dev libpcre2-dev libutf8proc-dev
+  libboost1.81-dev libssl-dev
   liburing-dev libhwloc-dev libtbb-dev libmimalloc-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy
 )

@@ -5,6 +5,8 @@ find_package(simdjson REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(TBB REQUIRED)
 find_package(Threads REQUIRED)
+find_package(Boost 1.81 REQUIRED)  # Beast and Asio: headers only
+find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)

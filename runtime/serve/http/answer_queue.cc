@@ -1,0 +1,229 @@
+// See answer_queue.h. Callbacks are called and destroyed without the lock: they may hold writers.
+#include "runtime/serve/http/answer_queue.h"
+
+#include <utility>
+
+#include "runtime/base/check.h"
+
+namespace hearth {
+
+AnswerQueue::AnswerQueue(Deps deps) : deps_(std::move(deps)) {}
+
+void AnswerQueue::Wake() {
+  if (woken_ || closed_) return;
+  woken_ = true;
+  deps_.wake();
+}
+
+void AnswerQueue::AppendHead(const ResponseHeadParts& parts) { pending_ += ResponseHead(parts); }
+
+// The answer is complete or will never be; `callback` is to be destroyed by the caller.
+void AnswerQueue::Over(std::function<void()>& callback) {
+  phase_ = Phase::kOver;
+  callback = std::exchange(on_gone_, nullptr);
+}
+
+WriteResult AnswerQueue::Send(uint64_t serial, HttpReply reply) {
+  std::function<void()> dropped;
+  const std::lock_guard lock(mutex_);
+  if (!Current(serial) || phase_ != Phase::kWaiting) return WriteResult::kGone;
+  const bool bare = style_.head_only || !StatusHasBody(reply.status);
+  style_.keep_alive = style_.keep_alive && !closing_;
+  AppendHead({.status = reply.status,
+              .content_type = reply.body.empty() ? std::string_view() : reply.content_type,
+              .headers = &reply.headers,
+              .framing = bare ? BodyFraming::kNone : BodyFraming::kLength,
+              .body_bytes = reply.body.size(),
+              .keep_alive = style_.keep_alive,
+              .unix_seconds = deps_.unix_seconds(),
+              .cors_origin = style_.cors_origin});
+  if (!bare) pending_ += reply.body;
+  finished_ = true;
+  Over(dropped);
+  Wake();
+  return WriteResult::kQueued;
+}
+
+WriteResult AnswerQueue::StartStream(uint64_t serial, StreamHead head) {
+  const std::lock_guard lock(mutex_);
+  if (!Current(serial) || phase_ != Phase::kWaiting) return WriteResult::kGone;
+  if (style_.head_only || !StatusHasBody(head.status)) {
+    framing_ = BodyFraming::kNone;
+  } else {
+    framing_ = style_.http_1_1 ? BodyFraming::kChunked : BodyFraming::kUntilClose;
+  }
+  // A HEAD answer without a length cannot say where a body would end either: close is plainest.
+  style_.keep_alive = style_.keep_alive && !closing_ && framing_ == BodyFraming::kChunked;
+  AppendHead({.status = head.status,
+              .content_type = head.content_type,
+              .headers = &head.headers,
+              .framing = framing_ == BodyFraming::kNone ? BodyFraming::kUntilClose : framing_,
+              .keep_alive = style_.keep_alive,
+              .unix_seconds = deps_.unix_seconds(),
+              .cors_origin = style_.cors_origin});
+  phase_ = Phase::kStreaming;
+  keep_alive_text_ = std::move(head.keep_alive_text);
+  keep_alive_ns_ = keep_alive_text_.empty() ? 0 : head.keep_alive_ns;
+  Wake();
+  return WriteResult::kQueued;
+}
+
+WriteResult AnswerQueue::Write(uint64_t serial, std::string_view piece) {
+  const std::lock_guard lock(mutex_);
+  if (!Current(serial) || phase_ != Phase::kStreaming) return WriteResult::kGone;
+  if (piece.empty() || framing_ == BodyFraming::kNone) return WriteResult::kQueued;
+  if (pending_.size() + in_flight_bytes_ + piece.size() > deps_.queued_bytes_max) {
+    phase_ = Phase::kOver;  // on_gone_ stays: the strand calls it
+    gone_ = true;
+    cut_ = CutReason::kTooSlow;
+    pending_.clear();
+    woken_ = false;  // a write that the reader never ends must not delay this
+    Wake();
+    return WriteResult::kGone;
+  }
+  if (framing_ == BodyFraming::kChunked) {
+    AppendChunk(piece, pending_);
+  } else {
+    pending_ += piece;
+  }
+  Wake();
+  return WriteResult::kQueued;
+}
+
+WriteResult AnswerQueue::Finish(uint64_t serial) {
+  std::function<void()> dropped;
+  const std::lock_guard lock(mutex_);
+  if (!Current(serial) || phase_ != Phase::kStreaming) return WriteResult::kGone;
+  if (framing_ == BodyFraming::kChunked) pending_ += "0\r\n\r\n";
+  finished_ = true;
+  Over(dropped);
+  Wake();
+  return WriteResult::kQueued;
+}
+
+bool AnswerQueue::Drop(uint64_t serial) {
+  std::function<void()> dropped;
+  const std::lock_guard lock(mutex_);
+  if (!Current(serial)) return false;
+  if (phase_ == Phase::kWaiting) return true;
+  if (phase_ != Phase::kStreaming) return false;
+  cut_ = CutReason::kDropped;
+  Over(dropped);
+  woken_ = false;
+  Wake();
+  return false;
+}
+
+bool AnswerQueue::gone(uint64_t serial) const {
+  const std::lock_guard lock(mutex_);
+  return serial == serial_ && gone_;
+}
+
+void AnswerQueue::OnGone(uint64_t serial, std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (serial != serial_) return;
+    if (phase_ == Phase::kWaiting || phase_ == Phase::kStreaming) {
+      on_gone_.swap(callback);  // the one before dies with `callback`, after the lock
+      return;
+    }
+    if (!gone_) return;
+  }
+  if (callback) callback();
+}
+
+uint64_t AnswerQueue::queued_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return pending_.size() + in_flight_bytes_;
+}
+
+uint64_t AnswerQueue::Begin(AnswerStyle style) {
+  const std::lock_guard lock(mutex_);
+  HEARTH_CHECK(phase_ == Phase::kIdle && !gone_);
+  phase_ = Phase::kWaiting;
+  style_ = std::move(style);
+  finished_ = false;
+  keep_alive_ns_ = 0;
+  keep_alive_text_.clear();
+  woken_ = true;  // whoever begins looks afterwards
+  return ++serial_;
+}
+
+void AnswerQueue::SendContinue() {
+  const std::lock_guard lock(mutex_);
+  HEARTH_CHECK(phase_ == Phase::kIdle);
+  pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+}
+
+void AnswerQueue::MarkClosing() {
+  const std::lock_guard lock(mutex_);
+  closing_ = true;
+}
+
+AnswerQueue::Look AnswerQueue::Take(std::string& output) {
+  HEARTH_DCHECK(output.empty());
+  const std::lock_guard lock(mutex_);
+  woken_ = false;
+  output.swap(pending_);
+  in_flight_bytes_ = output.size();
+  return {.finished = finished_,
+          .keep_alive = style_.keep_alive,
+          .keep_alive_ns = phase_ == Phase::kStreaming ? keep_alive_ns_ : 0};
+}
+
+void AnswerQueue::Written(uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  HEARTH_CHECK(bytes <= in_flight_bytes_);
+  in_flight_bytes_ -= bytes;
+}
+
+void AnswerQueue::PushKeepAlive() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ != Phase::kStreaming || !pending_.empty() || in_flight_bytes_ > 0) return;
+  if (framing_ == BodyFraming::kChunked) {
+    AppendChunk(keep_alive_text_, pending_);
+  } else if (framing_ == BodyFraming::kUntilClose) {
+    pending_ += keep_alive_text_;
+  }
+}
+
+void AnswerQueue::End() {
+  const std::lock_guard lock(mutex_);
+  HEARTH_CHECK(finished_ && pending_.empty() && in_flight_bytes_ == 0);
+  phase_ = Phase::kIdle;
+  finished_ = false;
+}
+
+bool AnswerQueue::finished() const {
+  const std::lock_guard lock(mutex_);
+  return finished_;
+}
+
+AnswerQueue::CutReason AnswerQueue::cut() const {
+  const std::lock_guard lock(mutex_);
+  return cut_;
+}
+
+bool AnswerQueue::open() const {
+  const std::lock_guard lock(mutex_);
+  return phase_ == Phase::kWaiting || phase_ == Phase::kStreaming;
+}
+
+std::function<void()> AnswerQueue::MarkGone() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::kWaiting || phase_ == Phase::kStreaming) {
+    phase_ = Phase::kOver;
+    gone_ = true;
+    pending_.clear();
+  }
+  return gone_ ? std::exchange(on_gone_, nullptr) : nullptr;
+}
+
+void AnswerQueue::Close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  pending_.clear();
+  pending_.shrink_to_fit();
+}
+
+}  // namespace hearth
