@@ -91,8 +91,8 @@ PrefixCache::Place PrefixCache::PlaceOf(const PrefixQuery& query, uint32_t cut,
       return;
     }
     if (draft_count != 0 && span->range.draft_end != draft_count) return;
-    place.kept = entry.image != nullptr &&
-                 (draft_count == 0 || entry.image->draft_count == draft_count);
+    place.kept =
+        entry.image != nullptr && (draft_count == 0 || entry.image->draft_count == draft_count);
     place.span = std::move(span);
     if (place.kept) entry.last_use = ++use_count_;
   });
@@ -113,8 +113,8 @@ absl::Status PrefixCache::Keep(const PrefixQuery& query, const Sequence& sequenc
       query.salt.size() > kPrefixSaltBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat(
         "prefix cache: a sequence of ", cut, " tokens of a prompt of ", query.tokens.size(),
-        " with a salt of ", query.salt.size(), " bytes: expected one of the prompt's cuts and at most ",
-        kPrefixSaltBytesMax, " bytes"));
+        " with a salt of ", query.salt.size(),
+        " bytes: expected one of the prompt's cuts and at most ", kPrefixSaltBytesMax, " bytes"));
   }
   if (options_.ram_budget_bytes == 0) return absl::OkStatus();
   const uint32_t draft_count = imager_.ImageDraftCount(sequence);
@@ -200,23 +200,23 @@ std::vector<PrefixCache::Victim> PrefixCache::Victims() {
   return victims;
 }
 
-// Drops images until `bytes` more are within the budget; false when they cannot be, beside the spans
-// that they follow. The fixed part of an image that a request still holds counts as free: it will be.
+// Drops images until `bytes` more are within the budget; false, and nothing is dropped, when they
+// cannot be, beside the spans that they follow. The fixed part of an image that a request still
+// holds counts as free: it will be.
 bool PrefixCache::MakeRoom(uint64_t bytes, const Place& place) {
   const PrefixSpan* const last = place.span != nullptr ? place.span.get() : place.before.get();
   uint64_t needed_bytes = bytes;
   if (last != nullptr) {
     for (const PrefixSpan* span : ChainOf(*last)) {
       needed_bytes += PrefixSpan::MeteredBytes(span->tokens.size(), span->cuts.size(),
-                                               span->memory.data().size());
+                                               span->memory.data().size()) +
+                      Trie::InsertBytesMax(span->tokens.size());
     }
   }
   if (needed_bytes > options_.ram_budget_bytes) return false;
   const uint64_t allowed_bytes = options_.ram_budget_bytes - bytes;
   uint64_t held_bytes = HeldBytes();
-  const auto fits = [&] {
-    return held_bytes <= allowed_bytes && stats_.images < kPrefixImagesMax;
-  };
+  const auto fits = [&] { return held_bytes <= allowed_bytes && stats_.images < kPrefixImagesMax; };
   if (fits()) return true;
   for (const Victim& victim : Victims()) {
     if (fits()) break;

@@ -38,14 +38,13 @@ absl::StatusOr<std::shared_ptr<PrefixSpan>> MakeSpan(SpanAsk ask,
   }
   range.end = range.begin + static_cast<uint32_t>(ask.tokens.size());
   HEARTH_CHECK(ask.cuts.back() == range.end && range.draft_begin <= range.draft_end);
-  return std::make_shared<PrefixSpan>(
-      PrefixSpan{.before = std::move(ask.before),
-                 .index = before == nullptr ? 0 : before->index + 1,
-                 .range = range,
-                 .tokens = {ask.tokens.begin(), ask.tokens.end()},
-                 .cuts = {ask.cuts.begin(), ask.cuts.end()},
-                 .lists = MeterShare(meter, list_bytes),
-                 .memory = std::move(memory)});
+  return std::make_shared<PrefixSpan>(PrefixSpan{.before = std::move(ask.before),
+                                                 .index = before == nullptr ? 0 : before->index + 1,
+                                                 .range = range,
+                                                 .tokens = {ask.tokens.begin(), ask.tokens.end()},
+                                                 .cuts = {ask.cuts.begin(), ask.cuts.end()},
+                                                 .lists = MeterShare(meter, list_bytes),
+                                                 .memory = std::move(memory)});
 }
 
 bool HasCutsOf(const PrefixSpan& span, std::span<const uint32_t> cuts) {

@@ -70,15 +70,17 @@ class MeteredMemory {
 // Spans of one chain at most: what a conversation may hold, and how deep a release goes.
 inline constexpr uint32_t kPrefixSpansMax = 4096;
 
-// The part of an image that grows with its tokens, from the cut before it to its own. The rows of the
-// MTP layer begin where those before it end; a conversation that was read without them has none.
+// The part of an image that grows with its tokens, from the cut before it to its own. The rows of
+// the MTP layer begin where those before it end; a conversation that was read without them has
+// none.
 struct PrefixSpan {
   std::shared_ptr<const PrefixSpan> before;  // null: starts at position 0
   uint32_t index = 0;                        // spans before it
   SpanRange range;
   std::vector<TokenId> tokens;  // those of [range.begin, range.end)
-  std::vector<uint32_t> cuts;   // where passes ended in (range.begin, range.end]; the last is its end
-  MeterShare lists;             // of tokens and cuts
+  std::vector<uint32_t>
+      cuts;          // where passes ended in (range.begin, range.end]; the last is its end
+  MeterShare lists;  // of tokens and cuts
   MeteredMemory memory;
 
   // What a span of so much takes.
@@ -103,8 +105,8 @@ struct SpanAsk {
 absl::StatusOr<std::shared_ptr<PrefixSpan>> MakeSpan(SpanAsk ask,
                                                      const std::shared_ptr<MemoryMeter>& meter);
 
-// Whether a prompt that is cut at `cuts` is cut as the span and those before it were. Its tokens are
-// known to be theirs.
+// Whether a prompt that is cut at `cuts` is cut as the span and those before it were. Its tokens
+// are known to be theirs.
 bool HasCutsOf(const PrefixSpan& span, std::span<const uint32_t> cuts);
 
 // The chain that ends with `span`, first one first.
