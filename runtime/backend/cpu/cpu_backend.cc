@@ -273,7 +273,7 @@ absl::Status CpuBackend::Head(uint32_t row_begin, uint32_t row_count, std::span<
 
 absl::Status CpuBackend::Commit(Sequence& sequence, uint32_t row_count) {
   auto& s = static_cast<CpuSequence&>(sequence);
-  const bool window = s.pass_is_window();
+  const bool window = s.pass_is_window() && s.pass_finished();
   HEARTH_RETURN_IF_ERROR(s.CommitPass(geometry(), row_count));
   if (window) CommitGdn(pass_, s, row_count);
   return absl::OkStatus();

@@ -124,6 +124,16 @@ std::span<float> CpuSequence::Restore(std::span<const TokenId> tokens, uint32_t 
 
 absl::Status CpuSequence::CommitPass(const ModelGeometry& g, uint32_t row_count) {
   if (!pass_open_) return absl::FailedPreconditionError("no pass is open");
+  if (!pass_finished()) {
+    // A window wrote working copies and rows that the next ones overwrite; a prompt has moved on.
+    if (row_count != 0 || !pass_is_window_) {
+      return absl::FailedPreconditionError(
+          "the pass did not reach the last layer: only 0 rows of a window can be committed");
+    }
+    tokens_.resize(token_count_);
+    pass_open_ = false;
+    return absl::OkStatus();
+  }
   if (row_count > pass_rows_ || (!pass_is_window_ && row_count != pass_rows_)) {
     return absl::InvalidArgumentError(absl::StrCat("commit of ", row_count, " rows of a ",
                                                    pass_is_window_ ? "window" : "prompt",

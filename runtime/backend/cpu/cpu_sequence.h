@@ -60,6 +60,7 @@ class CpuSequence final : public Sequence {
   std::span<const TokenId> tokens() const { return tokens_; }
   uint32_t pass_rows() const { return pass_rows_; }
   bool pass_open() const { return pass_open_; }
+  bool pass_finished() const { return hidden_rows_ == pass_rows_; }  // every layer has run
   void set_window(bool window) { pass_is_window_ = window; }
   bool pass_is_window() const { return pass_is_window_; }
   // Whether rows of a window were ever committed.
