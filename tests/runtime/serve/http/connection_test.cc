@@ -116,8 +116,8 @@ TEST(Connection, StreamsChunksAndGoesOn) {
   const std::string output = wire->TakeOutput();
   EXPECT_THAT(output, HasSubstr("Transfer-Encoding: chunked\r\n"));
   EXPECT_THAT(output, Not(HasSubstr("Content-Length")));
-  EXPECT_THAT(output, EndsWith("\r\n\r\n3\r\nabc\r\n14\r\n" + std::string(20, 'y') +
-                               "\r\n0\r\n\r\n"));
+  EXPECT_THAT(output,
+              EndsWith("\r\n\r\n3\r\nabc\r\n14\r\n" + std::string(20, 'y') + "\r\n0\r\n\r\n"));
   wire->Send(kGet);
   EXPECT_EQ(server.handler.kept.size(), 2u);
 }
@@ -424,8 +424,9 @@ TEST(Connection, HundredContinueIsSentOnlyToWhoWaitsAndIsLetIn) {
     return decision;
   };
   server.handler.answer = AnswerWithBody;
-  const std::string tail = " HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
-                           "Content-Length: 3\r\n\r\n";
+  const std::string tail =
+      " HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+      "Content-Length: 3\r\n\r\n";
   const auto wire = server.Connect();
   wire->Send("POST /yes" + tail);
   EXPECT_EQ(wire->TakeOutput(), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -460,8 +461,9 @@ TEST(Connection, BodiesHaveALimitOfTheirOwnOfTheRouteAndOfAllTogether) {
   third->End();
   EXPECT_EQ(server.state->Stats().body_bytes, 0u);
   const auto chunks = server.Connect();
-  chunks->Send("POST /small HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-               "8\r\n12345678\r\n");
+  chunks->Send(
+      "POST /small HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "8\r\n12345678\r\n");
   EXPECT_EQ(chunks->output, "");
   chunks->Send("3\r\n");
   EXPECT_THAT(chunks->TakeOutput(), StartsWith("HTTP/1.1 413 "));
