@@ -45,7 +45,7 @@ struct GrammarOptions {
 
 struct ToolSignature {
   std::string name;
-  std::string parameters_json;  // the JSON schema of an object; empty: no parameters
+  std::string parameters_json;  // the JSON schema of an object; empty: any name and text
 };
 
 class GrammarStore {
@@ -53,6 +53,7 @@ class GrammarStore {
   struct Options {
     GrammarOptions grammar;
     std::vector<TokenId> stop_tokens;   // allowed where the value is complete; at least one
+    uint32_t vocab_count = 0;           // of the model's choices; 0: the tokenizer's
     uint64_t grammars_bytes = 32_MiB;   // of compiled grammars with their masks that are kept
     uint64_t constraint_bytes = 4_MiB;  // of states and masks that one constraint keeps
   };
