@@ -25,6 +25,12 @@ bool IsCut(std::span<const uint32_t> cuts, uint32_t position) {
   return std::binary_search(cuts.begin(), cuts.end(), position);
 }
 
+// Of those before the prompt's end.
+bool IsLastCut(const PrefixQuery& query, uint32_t cut) {
+  const auto next = std::upper_bound(query.cuts.begin(), query.cuts.end(), cut);
+  return next == query.cuts.end() || *next == query.tokens.size();
+}
+
 }  // namespace
 
 PrefixImageCost PrefixImageCostOf(const SequenceImager& imager, bool drafts) {
@@ -34,30 +40,121 @@ PrefixImageCost PrefixImageCostOf(const SequenceImager& imager, bool drafts) {
           .bytes_per_token = (imager.span_bytes(range) + kTokens - 1) / kTokens};
 }
 
-PrefixCache::PrefixCache(SequenceImager& imager, const PrefixCacheOptions& options)
-    : imager_(imager), options_(options), meter_(std::make_shared<MemoryMeter>()) {}
+PrefixCache::PrefixCache(SequenceImager& imager, const PrefixCacheOptions& options,
+                         PrefixStore* store)
+    : imager_(imager), options_(options), store_(store), meter_(std::make_shared<MemoryMeter>()) {}
 
 PrefixCache::~PrefixCache() = default;
 
 std::optional<FoundPrefix> PrefixCache::Find(const PrefixQuery& query) {
   ++stats_.lookups;
   stats_.tokens_asked += query.tokens.size();
+  std::shared_ptr<const PrefixImage> image = FindInMemory(query);
+  if (store_ != nullptr) {
+    const uint32_t at_hand = image == nullptr ? 0 : image->token_count();
+    std::shared_ptr<const PrefixImage> longer = FindOnDisk(query, at_hand);
+    if (longer != nullptr) image = std::move(longer);
+  }
+  if (image == nullptr) return std::nullopt;
+  NoteFind(query, image);
+  return FoundPrefix{.image = std::move(image)};
+}
+
+std::shared_ptr<const PrefixImage> PrefixCache::FindInMemory(const PrefixQuery& query) {
+  std::shared_ptr<const PrefixImage> best;
   const auto trie = tries_.find(query.salt);
-  if (trie == tries_.end() || query.tokens.empty()) return std::nullopt;
-  Entry* best = nullptr;
+  if (trie == tries_.end() || query.tokens.empty()) return best;
   trie->second.VisitPrefixes(
-      query.tokens.first(query.tokens.size() - 1), [&](uint32_t length, Entry& entry) {
+      query.tokens.first(query.tokens.size() - 1), [&](uint32_t length, const Entry& entry) {
         if (entry.image == nullptr || !HasCutsOf(*entry.image->span, query.cuts)) return;
         if (query.drafts && entry.image->draft_count + 1 != length) return;
-        best = &entry;
+        best = entry.image;
       });
-  if (best == nullptr) return std::nullopt;
-  best->last_use = ++use_count_;
-  best->finds = std::min(best->finds + 1, kSharedFinds);
-  best->proven = true;
+  return best;
+}
+
+void PrefixCache::NoteFind(const PrefixQuery& query,
+                           const std::shared_ptr<const PrefixImage>& image) {
   ++stats_.hits;
-  stats_.tokens_reused += best->image->token_count();
-  return FoundPrefix{.image = best->image};
+  stats_.tokens_reused += image->token_count();
+  const auto trie = tries_.find(query.salt);
+  if (trie == tries_.end()) return;
+  trie->second.VisitPrefixes(
+      query.tokens.first(image->token_count()), [&](uint32_t /*length*/, Entry& entry) {
+        if (entry.image != image) return;
+        entry.last_use = ++use_count_;
+        entry.proven = true;
+        if (entry.finds < kSharedFinds && ++entry.finds == kSharedFinds && store_ != nullptr) {
+          store_->Put(image, query.salt);
+        }
+      });
+}
+
+// An image of the disk that reaches further than memory's best, or null. What memory has of its
+// spans is not read again.
+std::shared_ptr<const PrefixImage> PrefixCache::FindOnDisk(const PrefixQuery& query,
+                                                           uint32_t longer_than) {
+  const PrefixRecordPtr record = store_->Find(query);
+  if (record == nullptr || record->token_count() < longer_than + options_.disk_gain_tokens) {
+    return nullptr;
+  }
+  const std::vector<const PrefixFileSpan*> spans = SpansOf(*record);
+  const uint64_t fixed_bytes = imager_.fixed_bytes();
+  bool fits = record->header.fixed.bytes == fixed_bytes;
+  for (const PrefixFileSpan* span : spans) {
+    fits &= span->part.bytes == imager_.span_bytes(span->range);
+  }
+  if (!fits) {
+    store_->Discard(record->header.number, "it is not of this model");
+    return nullptr;
+  }
+  const Place place{.before = SpanAtHand(query, spans)};
+  const uint32_t at_hand = place.before == nullptr ? 0 : place.before->range.end;
+  uint64_t bytes = MeteredMemory::MeteredBytes(fixed_bytes) + sizeof(PrefixImage) +
+                   query.salt.size() + Trie::InsertBytesMax(record->token_count());
+  for (const PrefixFileSpan* span : spans) {
+    if (span->range.end <= at_hand) continue;
+    bytes += PrefixSpan::MeteredBytes(span->tokens.size(), span->cuts.size(), span->part.bytes);
+  }
+  if (!MakeRoom(bytes, place)) {
+    ++stats_.declined;
+    return nullptr;
+  }
+  absl::StatusOr<std::shared_ptr<const PrefixImage>> image =
+      store_->Read(*record, place.before, meter_);
+  if (!image.ok()) return nullptr;  // the store has told of it
+  ++stats_.disk_hits;
+  Insert(query, *image, true);
+  return *std::move(image);
+}
+
+// The last span in memory that is one of `spans`, those before it included.
+std::shared_ptr<const PrefixSpan> PrefixCache::SpanAtHand(
+    const PrefixQuery& query, std::span<const PrefixFileSpan* const> spans) {
+  std::shared_ptr<const PrefixSpan> last;
+  const auto trie = tries_.find(query.salt);
+  if (trie == tries_.end()) return last;
+  trie->second.VisitPrefixes(
+      query.tokens.first(spans.back()->range.end), [&](uint32_t length, const Entry& entry) {
+        std::shared_ptr<const PrefixSpan> span = entry.span.lock();
+        if (span == nullptr || !HasCutsOf(*span, query.cuts)) return;
+        const auto same = [&](const PrefixFileSpan* s) {
+          return s->range.end == length && s->range.draft_end == span->range.draft_end;
+        };
+        if (std::any_of(spans.begin(), spans.end(), same)) last = std::move(span);
+      });
+  return last;
+}
+
+void PrefixCache::Insert(const PrefixQuery& query, std::shared_ptr<const PrefixImage> image,
+                         bool proven) {
+  Entry& entry = tries_[std::string(query.salt)].At(query.tokens.first(image->token_count()));
+  if (entry.image == nullptr) ++stats_.images;
+  entry = {.span = image->span,
+           .image = std::move(image),
+           .last_use = ++use_count_,
+           .finds = entry.finds,
+           .proven = proven};
 }
 
 absl::Status PrefixCache::Restore(const FoundPrefix& found, Sequence& sequence) {
@@ -102,9 +199,7 @@ PrefixCache::Place PrefixCache::PlaceOf(const PrefixQuery& query, uint32_t cut,
 bool PrefixCache::WorthKeeping(const PrefixQuery& query, uint32_t cut,
                                uint32_t image_before) const {
   if (cut == query.tokens.size()) return false;
-  const auto next = std::upper_bound(query.cuts.begin(), query.cuts.end(), cut);
-  const bool last = next == query.cuts.end() || *next == query.tokens.size();
-  return last || cut - image_before >= options_.spacing_tokens;
+  return IsLastCut(query, cut) || cut - image_before >= options_.spacing_tokens;
 }
 
 absl::Status PrefixCache::Keep(const PrefixQuery& query, const Sequence& sequence) {
@@ -143,15 +238,12 @@ absl::Status PrefixCache::Keep(const PrefixQuery& query, const Sequence& sequenc
   HEARTH_ASSIGN_OR_RETURN(MeteredMemory fixed,
                           MeteredMemory::Create(meter_, imager_.fixed_bytes()));
   HEARTH_RETURN_IF_ERROR(imager_.SaveImage(sequence, {}, fixed.data(), {}));
-  Entry& entry = tries_[std::string(query.salt)].At(query.tokens.first(cut));
-  if (entry.image == nullptr) ++stats_.images;
-  const auto next = std::upper_bound(query.cuts.begin(), query.cuts.end(), cut);
-  entry = {.span = place.span,
-           .image = std::make_shared<PrefixImage>(PrefixImage{
-               .span = place.span, .draft_count = draft_count, .fixed = std::move(fixed)}),
-           .last_use = ++use_count_,
-           .proven = next == query.cuts.end() || *next == query.tokens.size()};
+  const std::shared_ptr<const PrefixImage> image = std::make_shared<PrefixImage>(
+      PrefixImage{.span = place.span, .draft_count = draft_count, .fixed = std::move(fixed)});
+  const bool last = IsLastCut(query, cut);
+  Insert(query, image, last);
   ++stats_.kept;
+  if (last && store_ != nullptr) store_->Put(image, query.salt);
   return absl::OkStatus();
 }
 

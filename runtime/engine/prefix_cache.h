@@ -33,11 +33,11 @@
 #include "runtime/backend/sequence_image.h"
 #include "runtime/base/ids.h"
 #include "runtime/engine/prefix_image.h"
+#include "runtime/engine/prefix_query.h"
+#include "runtime/engine/prefix_store.h"
 #include "runtime/engine/token_trie.h"
 
 namespace hearth {
-
-inline constexpr size_t kPrefixSaltBytesMax = 256;
 
 inline constexpr size_t kPrefixImagesMax = 8192;
 
@@ -47,14 +47,8 @@ struct PrefixCacheOptions {
   // last cut before a prompt's end always is, the end never: it is no other prompt's cut but by
   // chance.
   uint32_t spacing_tokens = 2048;
-};
-
-// A prompt and how it is read.
-struct PrefixQuery {
-  std::span<const TokenId> tokens;
-  std::span<const uint32_t> cuts;  // where its passes end, ascending; the last is its end
-  std::string_view salt;           // a name space: others' images are never found
-  bool drafts = false;             // the MTP layer reads it, too
+  // An image is read from the disk when it has so many tokens more than the best one in memory.
+  uint32_t disk_gain_tokens = 256;
 };
 
 struct FoundPrefix {
@@ -65,6 +59,7 @@ struct FoundPrefix {
 struct PrefixCacheStats {
   uint64_t lookups = 0;
   uint64_t hits = 0;
+  uint64_t disk_hits = 0;     // of these, read from the disk
   uint64_t tokens_asked = 0;  // of prompts that were looked up
   uint64_t tokens_reused = 0;
   uint64_t kept = 0;      // images made
@@ -88,8 +83,10 @@ PrefixImageCost PrefixImageCostOf(const SequenceImager& imager, bool drafts);
 // stays while images below it need it.
 class PrefixCache {
  public:
-  // `imager` outlives the cache.
-  PrefixCache(SequenceImager& imager, const PrefixCacheOptions& options);
+  // `imager` and `store` outlive the cache. With a store, images of prompts' last cuts and those
+  // that several prompts went on from are written there, and found there when memory has none.
+  PrefixCache(SequenceImager& imager, const PrefixCacheOptions& options,
+              PrefixStore* store = nullptr);
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -128,6 +125,12 @@ class PrefixCache {
     uint32_t length;
   };
 
+  std::shared_ptr<const PrefixImage> FindInMemory(const PrefixQuery& query);
+  std::shared_ptr<const PrefixImage> FindOnDisk(const PrefixQuery& query, uint32_t longer_than);
+  std::shared_ptr<const PrefixSpan> SpanAtHand(const PrefixQuery& query,
+                                               std::span<const PrefixFileSpan* const> spans);
+  void NoteFind(const PrefixQuery& query, const std::shared_ptr<const PrefixImage>& image);
+  void Insert(const PrefixQuery& query, std::shared_ptr<const PrefixImage> image, bool proven);
   Place PlaceOf(const PrefixQuery& query, uint32_t cut, uint32_t draft_count);
   bool WorthKeeping(const PrefixQuery& query, uint32_t cut, uint32_t image_before) const;
   absl::StatusOr<std::shared_ptr<const PrefixSpan>> SaveSpan(const PrefixQuery& query,
@@ -141,6 +144,7 @@ class PrefixCache {
 
   SequenceImager& imager_;
   const PrefixCacheOptions options_;
+  PrefixStore* const store_;  // null: none
   std::shared_ptr<MemoryMeter> meter_;
   std::map<std::string, Trie, std::less<>> tries_;  // by salt
   uint64_t use_count_ = 0;
