@@ -41,7 +41,7 @@ Row RowOf(std::string_view name, const ServiceTotals& totals, uint32_t distinct_
 
 }  // namespace
 
-std::vector<uint32_t> PermilleShares(std::span<const uint64_t> counts) {
+std::vector<uint32_t> Portions(std::span<const uint64_t> counts, uint32_t whole) {
   std::vector<uint32_t> shares(counts.size(), 0);
   unsigned __int128 all = 0;
   for (const uint64_t count : counts) all += count;
@@ -49,7 +49,7 @@ std::vector<uint32_t> PermilleShares(std::span<const uint64_t> counts) {
   std::vector<unsigned __int128> remainders(counts.size());
   uint32_t given = 0;
   for (size_t i = 0; i < counts.size(); ++i) {
-    const unsigned __int128 scaled = static_cast<unsigned __int128>(counts[i]) * kWhole;
+    const unsigned __int128 scaled = static_cast<unsigned __int128>(counts[i]) * whole;
     shares[i] = static_cast<uint32_t>(scaled / all);
     remainders[i] = scaled % all;
     given += shares[i];
@@ -58,8 +58,12 @@ std::vector<uint32_t> PermilleShares(std::span<const uint64_t> counts) {
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return remainders[a] > remainders[b]; });
-  for (uint32_t i = 0; given < kWhole; ++i, ++given) ++shares[order[i]];
+  for (uint32_t i = 0; given < whole; ++i, ++given) ++shares[order[i]];
   return shares;
+}
+
+std::vector<uint32_t> PermilleShares(std::span<const uint64_t> counts) {
+  return Portions(counts, kWhole);
 }
 
 std::vector<std::string> LedgerTable(const LedgerCounts& counts) {

@@ -10,8 +10,11 @@
 
 namespace hearth {
 
-// Shares of `counts` in tenths of a percent that add up to exactly 1000: the largest remainders are
-// rounded up, equals by index. All 0 when the counts are.
+// `whole` shared out in proportion to `counts`: whole numbers that add up to exactly `whole`. The
+// largest remainders are rounded up, equals by index. All 0 when the counts are.
+std::vector<uint32_t> Portions(std::span<const uint64_t> counts, uint32_t whole);
+
+// Shares of `counts` in tenths of a percent that add up to exactly 1000.
 std::vector<uint32_t> PermilleShares(std::span<const uint64_t> counts);
 
 // A heading, vram, pcie, cpu, ssd and total: distinct experts and entries with their percentages,

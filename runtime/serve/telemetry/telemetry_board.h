@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
+#include <utility>
 
 #include "runtime/engine/model_runner.h"
+#include "runtime/serve/telemetry/round_observer.h"
 #include "runtime/serve/telemetry/telemetry_snapshot.h"
+#include "runtime/serve/telemetry/trace_requests.h"
 
 namespace hearth {
 
@@ -23,22 +27,26 @@ class TelemetryBoard {
 // windows, on the thread that runs them; allocates where counts.layers has to grow only.
 void ReadRunner(const ModelRunner& runner, EngineCounts& counts);
 
-// Publishes, from the thread that runs the passes.
-class EngineTelemetry {
+// Publishes after rounds, every 100 ms at most, and before the thread waits for work; takes traces.
+class EngineTelemetry final : public RoundObserver {
  public:
-  // All outlive this.
-  EngineTelemetry(const ModelRunner& runner, Clock& clock, TelemetryBoard& board)
-      : runner_(runner), clock_(clock), board_(board) {}
+  struct Deps {  // all outlive this
+    ModelRunner& runner;
+    TelemetryBoard& board;
+    TraceRequests* traces = nullptr;  // null: none are taken
+    std::function<PrefixCounters()> prefix =
+        {};  // on the thread that runs the passes; may be empty
+  };
+  explicit EngineTelemetry(Deps deps) : deps_(std::move(deps)) {}
 
-  // After every window. Does something every 100 ms at most.
-  void AfterWindow(const ServeCounters& serve, const PrefixCounters& prefix);
-  // At once: before the thread waits for work, and after what changes gauges while it waits.
-  void Publish(const ServeCounters& serve, const PrefixCounters& prefix);
+  void BeforeRound() override;
+  void AfterRound(const ServeCounters& counters) override;
+  void BeforeIdle(const ServeCounters& counters) override;
 
  private:
-  const ModelRunner& runner_;
-  Clock& clock_;
-  TelemetryBoard& board_;
+  void Publish(const ServeCounters& counters, int64_t now_ns);
+
+  const Deps deps_;
   EngineCounts counts_;
   int64_t published_ns_ = INT64_MIN;
 };

@@ -2,7 +2,9 @@
 // the last minutes.
 #pragma once
 
+#include <array>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -18,6 +20,8 @@ namespace hearth {
 // Rates over the last ten samples. Pure bookkeeping; not thread-safe.
 class TelemetryHistory {
  public:
+  // Whether slots and dense weights are a card's.
+  explicit TelemetryHistory(bool has_card) : has_card_(has_card) {}
   // Time does not go back. A second reading at the same time is left out.
   void Add(int64_t now_ns, const EngineCounts& counts);
   // Fills recent, peak_bytes_per_sec and history.
@@ -29,16 +33,15 @@ class TelemetryHistory {
     int64_t at_ns = 0;
     EngineCounts counts;
   };
+  void AddPoint(const RecentCounts& second);
+
+  const bool has_card_;
   std::vector<Sample> samples_;  // a ring once it is full
   size_t next_ = 0;
   std::vector<HistoryPoint> points_;
   size_t next_point_ = 0;
   std::array<double, kChannelCount> peak_{};
 };
-
-// Bytes that crossed a channel since the start. What the cpu computes it reads from DRAM, and what
-// is uploaded, too; dense weights are the card's where there is one.
-uint64_t ChannelBytes(const EngineCounts& counts, Channel channel, bool has_card);
 
 // What the kernel says of this process; what cannot be read is none.
 ProcessUse ReadProcessUse();

@@ -82,6 +82,10 @@ struct EngineCounts {
   LedgerCounts total() const;
 };
 
+// Bytes that crossed a channel since the start. What the cpu computes it reads from DRAM, and what
+// is uploaded, too; dense weights are the card's where there is one.
+uint64_t ChannelBytes(const EngineCounts& counts, Channel channel, bool has_card);
+
 struct HttpCounters {
   uint64_t connections_open = 0;
   uint64_t connections = 0;
