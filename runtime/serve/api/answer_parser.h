@@ -14,23 +14,23 @@ namespace hearth {
 
 struct AnswerPart {
   enum class Kind : uint8_t { kReasoning, kContent, kCall };
-  Kind kind;
-  std::string text;            // whole characters; for a call its arguments as JSON, an object
-  std::string call_name = "";  // for a call
+  Kind kind = Kind::kContent;
+  std::string text;       // whole characters; of a call its arguments as JSON, an object
+  std::string call_name;  // of a call
+  bool operator==(const AnswerPart&) const = default;
 };
 
-// A call is told once it is complete; what never becomes one is content, byte for byte. White space
-// around reasoning and between calls, which templates print again by themselves, is dropped.
+// A call is told once it is complete; what never becomes one is content, byte for byte. Line breaks
+// around reasoning and white space around calls, which templates print by themselves, are dropped.
 //
-//   <think>\nREASONING\n</think>\n\nCONTENT\n\n<tool_call>\n<function=NAME>\n<parameter=P>\nVALUE\n
-//   </parameter>\n</function>\n</tool_call>        or        <tool_call>{"name":...,
-//   "arguments":...}
-//   </tool_call>
+//   <think>\nREASONING\n</think>\n\nCONTENT\n\n<tool_call>\nCALL\n</tool_call>
+//
+// CALL: see tool_call_text.h. The last end mark may be missing.
 class AnswerParser {
  public:
   explicit AnswerParser(AnswerFormat format);
 
-  // Appends what became certain. Adjacent parts of one kind are one.
+  // Appends what became certain.
   void Push(std::string_view text, std::vector<AnswerPart>& parts);
   // The answer is over: what was held back is certain now.
   void Finish(std::vector<AnswerPart>& parts);
@@ -48,15 +48,31 @@ class AnswerParser {
     kAfterCall
   };
 
+  void Run(std::vector<AnswerPart>& parts);
+  // One step; false where more text is needed.
   bool Step(std::vector<AnswerPart>& parts);
-  void Emit(AnswerPart::Kind kind, std::string_view text, std::vector<AnswerPart>& parts);
+  bool StepBeginning();
+  bool StepReasoning(std::vector<AnswerPart>& parts);
+  bool StepContent(std::vector<AnswerPart>& parts);
+  bool StepCall(std::vector<AnswerPart>& parts);
+  bool StepAfterCall();
+
+  std::string_view held() const { return std::string_view(text_).substr(begin_); }
+  void Drop(size_t bytes);
+  void Enter(State state);
+  // Gives away the first bytes of held().
+  void Emit(AnswerPart::Kind kind, size_t bytes, std::vector<AnswerPart>& parts);
 
   const AnswerFormat format_;
   Utf8Joiner joiner_;
-  State state_;
-  std::string held_;  // not yet certain
+  State state_ = State::kContent;
   bool finished_ = false;
   uint32_t call_count_ = 0;
+  std::string text_;  // what is not yet certain begins at begin_
+  size_t begin_ = 0;
+  size_t searched_ = 0;   // bytes of held() in which nothing was found
+  size_t call_body_ = 0;  // in kCall: where in held() the call's body begins
+  bool reasoning_begun_ = false;
 };
 
 }  // namespace hearth

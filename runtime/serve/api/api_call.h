@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -35,8 +36,9 @@ struct ApiCall {
   std::string model;  // as the reply names it
   bool stream = false;
   bool include_usage = false;  // a last chunk of a stream with the usage
-  bool echo_prompt = false;    // /v1/completions: the answer begins with the prompt's text
-  std::string prompt_text;     // where echo_prompt asks for it
+  // What the reply needs after `request` was given away.
+  uint32_t prompt_tokens = 0;             // as long as request.prompt
+  std::vector<std::string> client_stops;  // of request.stop_strings, those that the client named
 };
 
 // What the caller brings to a request.
@@ -46,6 +48,7 @@ struct CallContext {
 
 // Every error names the field and what is accepted, and echoes no bytes of the body. A prompt that
 // leaves no room for an answer is OutOfRange with both lengths; an unknown model is NotFound.
+// FailedPrecondition: chat with a model that has no chat template.
 absl::StatusOr<ApiCall> ParseApiCall(Dialect dialect, std::string_view body,
                                      const ModelFacts& facts, const CallContext& context);
 

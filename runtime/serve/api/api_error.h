@@ -2,6 +2,7 @@
 // it to a client.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -17,8 +18,11 @@ enum class Dialect : uint8_t {
 };
 
 // InvalidArgument "<field>: <what>" that carries the field. `code` is OpenAI's, such as
-// "unsupported_parameter"; empty: "invalid_value". `field` must be text of ours, never of a client.
+// "unsupported_parameter"; empty: "invalid_value". Both texts must be ours: no bytes of a client.
 absl::Status FieldError(std::string_view field, std::string_view what, std::string_view code = "");
+// An error of another part with "<field>: " in front, which carries field and code.
+absl::Status AtField(const absl::Status& status, std::string_view field,
+                     std::string_view code = "");
 // The same with another HTTP status than the code of the Status stands for (413, 501...).
 absl::Status WithHttpStatus(absl::Status status, int http_status);
 
@@ -32,5 +36,9 @@ struct ErrorReply {
 // 400 for what a client can mend, 401, 403, 404, 413, 429 (full queue or no memory for it), 503
 // (stopping), 504 (timeout), 500 with a fixed text for our own failures.
 ErrorReply MakeErrorReply(Dialect dialect, const absl::Status& status);
+
+// The body of a refusal by the transport itself (HttpServerOptions::error_body).
+std::string TransportErrorBody(Dialect dialect, int http_status, std::string_view code,
+                               std::string_view message);
 
 }  // namespace hearth

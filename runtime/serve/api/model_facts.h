@@ -61,4 +61,6 @@ struct ModelFacts {
   int64_t timeout_max_ns = 0;  // requests may not ask for more; 0: any
 };
 
+bool NamesModel(const ModelFacts& facts, std::string_view name);
+
 }  // namespace hearth
