@@ -1,26 +1,34 @@
 // See answer_queue.h. Callbacks are called and destroyed without the lock: they may hold writers.
 #include "runtime/serve/http/answer_queue.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/base/check.h"
 
 namespace hearth {
 
-AnswerQueue::AnswerQueue(Deps deps) : deps_(std::move(deps)) {}
+AnswerQueue::AnswerQueue(std::shared_ptr<ServerState> state, std::function<void()> wake)
+    : state_(std::move(state)), wake_(std::move(wake)) {}
 
 void AnswerQueue::Wake() {
   if (woken_ || closed_) return;
   woken_ = true;
-  deps_.wake();
+  wake_();
 }
 
-void AnswerQueue::AppendHead(const ResponseHeadParts& parts) { pending_ += ResponseHead(parts); }
+void AnswerQueue::AppendHead(ResponseHeadParts parts) {
+  parts.keep_alive = style_.keep_alive;
+  parts.unix_seconds = state_->UnixSeconds();
+  parts.cors_origin = style_.cors_origin;
+  pending_ += ResponseHead(parts);
+  state_->counters().responses[static_cast<size_t>(std::min(parts.status, 599) / 100 - 1)]++;
+}
 
-// The answer is complete or will never be; `callback` is to be destroyed by the caller.
-void AnswerQueue::Over(std::function<void()>& callback) {
+// The answer is complete or will never be.
+void AnswerQueue::Over() {
+  if (phase_ == Phase::kStreaming) state_->counters().streams_open--;
   phase_ = Phase::kOver;
-  callback = std::exchange(on_gone_, nullptr);
 }
 
 WriteResult AnswerQueue::Send(uint64_t serial, HttpReply reply) {
@@ -33,13 +41,11 @@ WriteResult AnswerQueue::Send(uint64_t serial, HttpReply reply) {
               .content_type = reply.body.empty() ? std::string_view() : reply.content_type,
               .headers = &reply.headers,
               .framing = bare ? BodyFraming::kNone : BodyFraming::kLength,
-              .body_bytes = reply.body.size(),
-              .keep_alive = style_.keep_alive,
-              .unix_seconds = deps_.unix_seconds(),
-              .cors_origin = style_.cors_origin});
+              .body_bytes = reply.body.size()});
   if (!bare) pending_ += reply.body;
   finished_ = true;
-  Over(dropped);
+  Over();
+  dropped = std::exchange(on_gone_, nullptr);
   Wake();
   return WriteResult::kQueued;
 }
@@ -57,11 +63,9 @@ WriteResult AnswerQueue::StartStream(uint64_t serial, StreamHead head) {
   AppendHead({.status = head.status,
               .content_type = head.content_type,
               .headers = &head.headers,
-              .framing = framing_ == BodyFraming::kNone ? BodyFraming::kUntilClose : framing_,
-              .keep_alive = style_.keep_alive,
-              .unix_seconds = deps_.unix_seconds(),
-              .cors_origin = style_.cors_origin});
+              .framing = framing_ == BodyFraming::kNone ? BodyFraming::kUntilClose : framing_});
   phase_ = Phase::kStreaming;
+  state_->counters().streams_open++;
   keep_alive_text_ = std::move(head.keep_alive_text);
   keep_alive_ns_ = keep_alive_text_.empty() ? 0 : head.keep_alive_ns;
   Wake();
@@ -72,8 +76,8 @@ WriteResult AnswerQueue::Write(uint64_t serial, std::string_view piece) {
   const std::lock_guard lock(mutex_);
   if (!Current(serial) || phase_ != Phase::kStreaming) return WriteResult::kGone;
   if (piece.empty() || framing_ == BodyFraming::kNone) return WriteResult::kQueued;
-  if (pending_.size() + in_flight_bytes_ + piece.size() > deps_.queued_bytes_max) {
-    phase_ = Phase::kOver;  // on_gone_ stays: the strand calls it
+  if (pending_.size() + in_flight_bytes_ + piece.size() > state_->limits().queued_bytes_max) {
+    Over();  // on_gone_ stays: the strand calls it
     gone_ = true;
     cut_ = CutReason::kTooSlow;
     pending_.clear();
@@ -96,7 +100,8 @@ WriteResult AnswerQueue::Finish(uint64_t serial) {
   if (!Current(serial) || phase_ != Phase::kStreaming) return WriteResult::kGone;
   if (framing_ == BodyFraming::kChunked) pending_ += "0\r\n\r\n";
   finished_ = true;
-  Over(dropped);
+  Over();
+  dropped = std::exchange(on_gone_, nullptr);
   Wake();
   return WriteResult::kQueued;
 }
@@ -108,7 +113,8 @@ bool AnswerQueue::Drop(uint64_t serial) {
   if (phase_ == Phase::kWaiting) return true;
   if (phase_ != Phase::kStreaming) return false;
   cut_ = CutReason::kDropped;
-  Over(dropped);
+  Over();
+  dropped = std::exchange(on_gone_, nullptr);
   woken_ = false;
   Wake();
   return false;
@@ -212,7 +218,7 @@ bool AnswerQueue::open() const {
 std::function<void()> AnswerQueue::MarkGone() {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::kWaiting || phase_ == Phase::kStreaming) {
-    phase_ = Phase::kOver;
+    Over();
     gone_ = true;
     pending_.clear();
   }

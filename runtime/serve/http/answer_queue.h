@@ -11,6 +11,7 @@
 
 #include "runtime/serve/http/http_handler.h"
 #include "runtime/serve/http/response_head.h"
+#include "runtime/serve/http/server_state.h"
 
 namespace hearth {
 
@@ -24,13 +25,9 @@ struct AnswerStyle {
 
 class AnswerQueue {
  public:
-  struct Deps {
-    uint64_t queued_bytes_max = 0;
-    std::function<int64_t()> unix_seconds;
-    // Asks the strand to look. Called with the queue locked, so it must only post; not after Close.
-    std::function<void()> wake;
-  };
-  explicit AnswerQueue(Deps deps);
+  // `wake` asks the strand to look. Called with the queue locked, so it must only post; not after
+  // Close.
+  AnswerQueue(std::shared_ptr<ServerState> state, std::function<void()> wake);
 
   // --- The writers' side: any thread. A serial that is not the current request's is kGone.
   WriteResult Send(uint64_t serial, HttpReply reply);
@@ -70,11 +67,12 @@ class AnswerQueue {
   enum class Phase { kIdle, kWaiting, kStreaming, kOver };
 
   bool Current(uint64_t serial) const { return serial == serial_ && !closed_; }
-  void AppendHead(const ResponseHeadParts& parts);
+  void AppendHead(ResponseHeadParts parts);
   void Wake();
-  void Over(std::function<void()>& callback);
+  void Over();
 
-  const Deps deps_;
+  const std::shared_ptr<ServerState> state_;
+  const std::function<void()> wake_;
   mutable std::mutex mutex_;  // of everything below
   Phase phase_ = Phase::kIdle;
   uint64_t serial_ = 0;

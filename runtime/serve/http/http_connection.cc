@@ -74,14 +74,10 @@ class HttpConnection final : public Connection,
 
   // After construction: needs the shared pointer to itself.
   void Attach() {
-    answers_ = std::make_shared<AnswerQueue>(
-        AnswerQueue::Deps{.queued_bytes_max = state_->limits().queued_bytes_max,
-                          .unix_seconds = [state = state_] { return state->UnixSeconds(); },
-                          .wake =
-                              [weak = weak_from_this()] {
-                                if (const std::shared_ptr<HttpConnection> self = weak.lock())
-                                  self->stream_->Post([self] { self->OnWake(); });
-                              }});
+    answers_ = std::make_shared<AnswerQueue>(state_, [weak = weak_from_this()] {
+      if (const std::shared_ptr<HttpConnection> self = weak.lock())
+        self->stream_->Post([self] { self->OnWake(); });
+    });
     state_->Add(shared_from_this());
   }
 

@@ -9,7 +9,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/status.h"
 #include "runtime/serve/http/http_connection.h"
-#include "runtime/serve/http/listening_socket.h"
+#include "runtime/serve/http/http_listener.h"
 #include "runtime/serve/http/net_loop.h"
 #include "runtime/serve/http/server_state.h"
 
@@ -73,7 +73,7 @@ class Server final : public HttpServer {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Create(HttpServerOptions options,
                                                                HttpHandler& handler) {
   HEARTH_RETURN_IF_ERROR(ValidateHttpServerOptions(options));
-  HEARTH_ASSIGN_OR_RETURN(ListeningSocket socket, Listen(options.listen));
+  HEARTH_ASSIGN_OR_RETURN(HttpListener socket, OpenHttpListener(options.listen));
   if (!socket.loopback && options.keys == nullptr && !options.allow_network_without_keys)
     return absl::FailedPreconditionError(
         "listen: the address is reachable from other machines and no API keys are set: whoever "

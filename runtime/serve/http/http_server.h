@@ -2,6 +2,7 @@
 // handler's writers queue. Knows nothing of models or JSON.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -27,6 +28,8 @@ struct HttpServerStats {
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
   uint64_t accept_pauses = 0;  // out of file descriptors
+  uint64_t streams_open = 0;
+  std::array<uint64_t, 5> responses{};  // by class: [0] 1xx ... [4] 5xx; refusals too
 };
 
 class HttpServer {

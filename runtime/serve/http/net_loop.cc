@@ -198,7 +198,7 @@ absl::StatusOr<std::unique_ptr<asio::ssl::context>> MakeTls(const TlsOptions& op
 
 class AsioLoop final : public NetLoop {
  public:
-  AsioLoop(std::shared_ptr<LoopContext> context, ListeningSocket listening, uint32_t thread_count)
+  AsioLoop(std::shared_ptr<LoopContext> context, HttpListener listening, uint32_t thread_count)
       : context_(std::move(context)),
         listening_(std::move(listening)),
         thread_count_(thread_count),
@@ -289,7 +289,7 @@ class AsioLoop final : public NetLoop {
   }
 
   const std::shared_ptr<LoopContext> context_;
-  ListeningSocket listening_;
+  HttpListener listening_;
   const uint32_t thread_count_;
   Executor strand_;
   asio::basic_socket_acceptor<asio::generic::stream_protocol> acceptor_;
@@ -302,8 +302,7 @@ class AsioLoop final : public NetLoop {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NetLoop>> NetLoop::Create(ListeningSocket socket,
-                                                         const TlsOptions& tls,
+absl::StatusOr<std::unique_ptr<NetLoop>> NetLoop::Create(HttpListener socket, const TlsOptions& tls,
                                                          uint32_t thread_count) {
   auto context = std::make_shared<LoopContext>(thread_count);
   if (!tls.certificate_path.empty()) {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 
 #include "runtime/serve/http/byte_stream.h"
+#include "runtime/serve/http/http_listener.h"
 #include "runtime/serve/http/http_options.h"
-#include "runtime/serve/http/listening_socket.h"
 #include "runtime/serve/http/server_state.h"
 
 namespace hearth {
@@ -25,8 +25,7 @@ class NetLoop {
   };
 
   // FailedPrecondition: a certificate or key that does not load or fit, with OpenSSL's reason.
-  static absl::StatusOr<std::unique_ptr<NetLoop>> Create(ListeningSocket socket,
-                                                         const TlsOptions& tls,
+  static absl::StatusOr<std::unique_ptr<NetLoop>> Create(HttpListener socket, const TlsOptions& tls,
                                                          uint32_t thread_count);
   virtual ~NetLoop() = default;  // StopAccepting and Join must have been called if Start was
 

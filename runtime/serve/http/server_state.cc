@@ -94,7 +94,7 @@ bool ServerState::ReserveBody(uint64_t bytes) {
 void ServerState::ReleaseBody(uint64_t bytes) { counters_.body_bytes.fetch_sub(bytes); }
 
 HttpServerStats ServerState::Stats() const {
-  const HttpCounters& c = counters_;
+  const TransportCounters& c = counters_;
   HttpServerStats stats{.connections_accepted = c.connections_accepted,
                         .connections_refused = c.connections_refused,
                         .requests_running = c.requests_running,
@@ -106,7 +106,9 @@ HttpServerStats ServerState::Stats() const {
                         .body_bytes = c.body_bytes,
                         .bytes_read = c.bytes_read,
                         .bytes_written = c.bytes_written,
-                        .accept_pauses = c.accept_pauses};
+                        .accept_pauses = c.accept_pauses,
+                        .streams_open = c.streams_open};
+  for (size_t i = 0; i < stats.responses.size(); ++i) stats.responses[i] = c.responses[i];
   const std::lock_guard lock(mutex_);
   stats.connections_open = admitted_count_;
   return stats;

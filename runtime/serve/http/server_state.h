@@ -2,6 +2,7 @@
 // memory that request bodies may hold. Any number of threads.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -33,7 +34,7 @@ class Connection {
   virtual void Cut() = 0;    // ends now
 };
 
-struct HttpCounters {
+struct TransportCounters {
   std::atomic<uint64_t> connections_accepted = 0;
   std::atomic<uint64_t> connections_refused = 0;
   std::atomic<uint64_t> requests_running = 0;
@@ -46,6 +47,8 @@ struct HttpCounters {
   std::atomic<uint64_t> bytes_read = 0;
   std::atomic<uint64_t> bytes_written = 0;
   std::atomic<uint64_t> accept_pauses = 0;
+  std::atomic<uint64_t> streams_open = 0;
+  std::array<std::atomic<uint64_t>, 5> responses{};  // as HttpServerStats::responses
 };
 
 class ServerState {
@@ -57,7 +60,7 @@ class ServerState {
   const HttpLimits& limits() const { return options_.limits; }
   HttpHandler& handler() { return handler_; }
   Clock& clock() { return clock_; }
-  HttpCounters& counters() { return counters_; }
+  TransportCounters& counters() { return counters_; }
   int64_t UnixSeconds() const;
 
   std::shared_ptr<const ApiKeys> keys() const;
@@ -88,7 +91,7 @@ class ServerState {
   const HttpServerOptions options_;
   HttpHandler& handler_;
   Clock& clock_;
-  HttpCounters counters_;
+  TransportCounters counters_;
   std::atomic<bool> draining_ = false;
 
   mutable std::mutex mutex_;  // of what follows

@@ -51,6 +51,7 @@ TEST(Connection, AnswersAndStaysOpen) {
   EXPECT_FALSE(wire->closed);
   EXPECT_EQ(server.state->Stats().requests, 2u);
   EXPECT_EQ(server.state->Stats().requests_running, 0u);
+  EXPECT_EQ(server.state->Stats().responses[1], 2u);
 }
 
 TEST(Connection, RequestsMayArriveInPiecesOfAnyLength) {
@@ -109,6 +110,7 @@ TEST(Connection, StreamsChunksAndGoesOn) {
   EXPECT_EQ(writer.Write("abc"), WriteResult::kQueued);
   EXPECT_EQ(writer.Write(""), WriteResult::kQueued);  // would be the last chunk
   wire->Run();
+  EXPECT_EQ(server.state->Stats().streams_open, 1u);
   EXPECT_EQ(writer.Write(std::string(20, 'y')), WriteResult::kQueued);
   EXPECT_EQ(writer.Finish(), WriteResult::kQueued);
   EXPECT_EQ(writer.Write("late"), WriteResult::kGone);
@@ -227,6 +229,7 @@ TEST_P(GoneTest, InMidStream) {
   EXPECT_EQ(gone_count, 1);
   EXPECT_EQ(writer->Write("d"), WriteResult::kGone);
   EXPECT_EQ(writer->Finish(), WriteResult::kGone);
+  EXPECT_EQ(server.state->Stats().streams_open, 0u);
 }
 
 TEST_P(GoneTest, WithTheNextRequestAlreadySent) {

@@ -19,7 +19,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "runtime/serve/http/listening_socket.h"
+#include "runtime/serve/http/http_listener.h"
 #include "runtime/serve/http/net_loop.h"
 #include "runtime/serve/http/sse_writer.h"
 #include "tests/runtime/serve/http/http_client.h"
@@ -282,23 +282,24 @@ TEST(HttpListen, AUnixSocketIsForItsOwnerAndLeavesNothingBehind) {
 TEST(HttpListen, ASocketFileLeftBehindIsReplacedAnotherFileIsNot) {
   const std::string path = SocketPath("stale");
   {
-    absl::StatusOr<ListeningSocket> first = Listen({.unix_path = path});
+    absl::StatusOr<HttpListener> first = OpenHttpListener({.unix_path = path});
     ASSERT_TRUE(first.ok());
     first->unix_path = UnixPath(absl::StrCat(path, ".other"));  // as if killed
     std::rename(path.c_str(), absl::StrCat(path, ".kept").c_str());
   }
   std::rename(absl::StrCat(path, ".kept").c_str(), path.c_str());
-  EXPECT_TRUE(Listen({.unix_path = path}).ok());
+  EXPECT_TRUE(OpenHttpListener({.unix_path = path}).ok());
   const UniqueFd file(open(path.c_str(), O_CREAT | O_WRONLY, 0600));
-  EXPECT_EQ(Listen({.unix_path = path}).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(OpenHttpListener({.unix_path = path}).status().code(),
+            absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(access(path.c_str(), F_OK), 0);
   unlink(path.c_str());
-  EXPECT_EQ(Listen({.unix_path = std::string(200, 'p')}).status().code(),
+  EXPECT_EQ(OpenHttpListener({.unix_path = std::string(200, 'p')}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 TEST(HttpListen, AnInheritedSocketIsTakenOver) {
-  absl::StatusOr<ListeningSocket> made = Listen({.address = "localhost"});
+  absl::StatusOr<HttpListener> made = OpenHttpListener({.address = "localhost"});
   ASSERT_TRUE(made.ok());
   const int inherited = dup(made->fd.get());
   TestServer server(Echo, {.listen = {.fd = inherited}});

@@ -1,5 +1,5 @@
-// See listening_socket.h.
-#include "runtime/serve/http/listening_socket.h"
+// See http_listener.h.
+#include "runtime/serve/http/http_listener.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ uint16_t PortOf(const sockaddr_storage& address) {
 }
 
 // Fills in what the socket itself says.
-absl::StatusOr<ListeningSocket> Describe(UniqueFd fd, UnixPath path) {
+absl::StatusOr<HttpListener> Describe(UniqueFd fd, UnixPath path) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
@@ -63,14 +63,14 @@ absl::StatusOr<ListeningSocket> Describe(UniqueFd fd, UnixPath path) {
   if (fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK) != 0 ||
       fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0)
     return ErrnoStatus(errno, "listening socket");
-  return ListeningSocket{.fd = std::move(fd),
-                         .family = address.ss_family,
-                         .port = PortOf(address),
-                         .loopback = IsLoopback(address),
-                         .unix_path = std::move(path)};
+  return HttpListener{.fd = std::move(fd),
+                      .family = address.ss_family,
+                      .port = PortOf(address),
+                      .loopback = IsLoopback(address),
+                      .unix_path = std::move(path)};
 }
 
-absl::StatusOr<ListeningSocket> ListenInherited(int descriptor) {
+absl::StatusOr<HttpListener> ListenInherited(int descriptor) {
   UniqueFd fd(descriptor);
   int value = 0;
   socklen_t length = sizeof value;
@@ -92,7 +92,7 @@ bool IsAlive(const sockaddr_un& address) {
          errno == EAGAIN || errno == EINPROGRESS;
 }
 
-absl::StatusOr<ListeningSocket> ListenUnix(const std::string& path) {
+absl::StatusOr<HttpListener> ListenUnix(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path)
@@ -120,7 +120,7 @@ absl::StatusOr<ListeningSocket> ListenUnix(const std::string& path) {
   return Describe(std::move(fd), std::move(owned));
 }
 
-absl::StatusOr<ListeningSocket> ListenAddress(const std::string& text, uint16_t port) {
+absl::StatusOr<HttpListener> ListenAddress(const std::string& text, uint16_t port) {
   const std::string& literal = text == "localhost" ? std::string("127.0.0.1") : text;
   sockaddr_storage address{};
   socklen_t length = 0;
@@ -162,7 +162,7 @@ UnixPath::~UnixPath() {
   if (!path_.empty()) unlink(path_.c_str());
 }
 
-absl::StatusOr<ListeningSocket> Listen(const ListenOptions& options) {
+absl::StatusOr<HttpListener> OpenHttpListener(const ListenOptions& options) {
   if (options.fd >= 0) return ListenInherited(options.fd);
   if (!options.unix_path.empty()) return ListenUnix(options.unix_path);
   return ListenAddress(options.address, options.port);

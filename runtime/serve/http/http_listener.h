@@ -24,7 +24,7 @@ class UnixPath {
   std::string path_;
 };
 
-struct ListeningSocket {
+struct HttpListener {
   UniqueFd fd;  // does not block
   int family = 0;
   uint16_t port = 0;      // 0 for UNIX
@@ -34,6 +34,6 @@ struct ListeningSocket {
 
 // InvalidArgument: not an address, or a descriptor that is no listening stream socket.
 // AlreadyExists: somebody listens there. A socket file that nobody listens on is replaced.
-absl::StatusOr<ListeningSocket> Listen(const ListenOptions& options);
+absl::StatusOr<HttpListener> OpenHttpListener(const ListenOptions& options);
 
 }  // namespace hearth
