@@ -148,10 +148,16 @@ TelemetrySampler::~TelemetrySampler() {
   if (thread_.joinable()) thread_.join();
 }
 
+EngineCounts TelemetrySampler::Counts() const {
+  EngineCounts counts = deps_.board.Read();
+  if (deps_.serve) counts.serve = deps_.serve();
+  return counts;
+}
+
 TelemetrySnapshot TelemetrySampler::Snapshot() const {
   TelemetrySnapshot snapshot;
   snapshot.facts = facts_;
-  snapshot.engine = deps_.board.Read();
+  snapshot.engine = Counts();
   if (deps_.http) snapshot.http = deps_.http();
   const int64_t now_ns = deps_.clock.NowNs();
   snapshot.engine.at_ns = now_ns;
@@ -163,7 +169,7 @@ TelemetrySnapshot TelemetrySampler::Snapshot() const {
 }
 
 void TelemetrySampler::Sample() {
-  const EngineCounts counts = deps_.board.Read();
+  const EngineCounts counts = Counts();
   ProcessUse process = deps_.process ? deps_.process() : ProcessUse();
   const std::lock_guard lock(mutex_);
   process_ = process;

@@ -51,7 +51,9 @@ class TelemetrySampler {
   struct Deps {
     const TelemetryBoard& board;  // with clock: outlive this
     Clock& clock;
-    // Called from this class's thread and Snapshot()'s callers; may be empty.
+    // Called from this class's thread and Snapshot()'s callers; may be empty. `serve`: what the
+    // scheduler has counted by now, in place of what was published after its last pass.
+    std::function<ServeCounters()> serve = nullptr;
     std::function<HttpCounters()> http = nullptr;
     std::function<ProcessUse()> process = nullptr;
   };
@@ -66,6 +68,7 @@ class TelemetrySampler {
 
  private:
   void Main();
+  EngineCounts Counts() const;
 
   const Deps deps_;
   const TelemetryFacts facts_;

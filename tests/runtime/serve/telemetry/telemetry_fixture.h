@@ -15,4 +15,7 @@ TelemetrySnapshot EmptySnapshot();
 // the drive, of which one had been read ahead and one more read ahead was for nothing.
 TelemetrySnapshot HandCountedSnapshot();
 
+// A server at work as it may look after an hour: 49 layers, a card, eight requests.
+TelemetrySnapshot BusySnapshot();
+
 }  // namespace hearth

@@ -139,6 +139,7 @@ TEST(TelemetrySampler, OtherSourcesAreAsked) {
   TelemetryBoard board;
   TelemetrySampler sampler({.board = board,
                             .clock = clock,
+                            .serve = [] { return ServeCounters{.queued = 5}; },
                             .http = [] { return HttpCounters{.connections = 3}; },
                             .process = [] { return ProcessUse{.ram_bytes = 77}; }},
                            {});
@@ -146,6 +147,7 @@ TEST(TelemetrySampler, OtherSourcesAreAsked) {
   sampler.Sample();
   EXPECT_EQ(sampler.Snapshot().process.ram_bytes, 77u);
   EXPECT_EQ(sampler.Snapshot().http.connections, 3u);
+  EXPECT_EQ(sampler.Snapshot().engine.serve.queued, 5u);
 }
 
 TEST(ReadProcessUse, KnowsThisProcess) {
