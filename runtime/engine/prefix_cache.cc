@@ -11,6 +11,7 @@
 namespace hearth {
 namespace {
 
+constexpr int kDiskTriesMax = 8;      // damaged images that a look-up may meet
 constexpr uint32_t kSharedFinds = 2;  // prompts that went on from an image make it a shared one
 constexpr uint64_t kProvenUse = uint64_t{1} << 62;  // more than uses are ever counted
 
@@ -90,42 +91,55 @@ void PrefixCache::NoteFind(const PrefixQuery& query,
       });
 }
 
-// An image of the disk that reaches further than memory's best, or null. What memory has of its
-// spans is not read again.
+// An image of the disk that reaches further than memory's best, or null. What turns out to be
+// unusable is gone from the store then, and the one before it is tried.
 std::shared_ptr<const PrefixImage> PrefixCache::FindOnDisk(const PrefixQuery& query,
                                                            uint32_t longer_than) {
-  const PrefixRecordPtr record = store_->Find(query);
-  if (record == nullptr || record->token_count() < longer_than + options_.disk_gain_tokens) {
-    return nullptr;
+  for (int tries = 0; tries < kDiskTriesMax; ++tries) {
+    const PrefixRecordPtr record = store_->Find(query);
+    if (record == nullptr || record->token_count() < longer_than + options_.disk_gain_tokens) {
+      return nullptr;
+    }
+    if (!IsOfThisModel(*record)) {
+      store_->Discard(record->header.number, "it is not of this model");
+      continue;
+    }
+    absl::StatusOr<std::shared_ptr<const PrefixImage>> image = ReadRecord(query, *record);
+    if (image.ok()) return *std::move(image);
+    if (absl::IsResourceExhausted(image.status())) return nullptr;
   }
-  const std::vector<const PrefixFileSpan*> spans = SpansOf(*record);
-  const uint64_t fixed_bytes = imager_.fixed_bytes();
-  bool fits = record->header.fixed.bytes == fixed_bytes;
-  for (const PrefixFileSpan* span : spans) {
-    fits &= span->part.bytes == imager_.span_bytes(span->range);
-  }
-  if (!fits) {
-    store_->Discard(record->header.number, "it is not of this model");
-    return nullptr;
-  }
+  return nullptr;
+}
+
+bool PrefixCache::IsOfThisModel(const PrefixRecord& record) const {
+  const std::vector<const PrefixFileSpan*> spans = SpansOf(record);
+  return record.header.fixed.bytes == imager_.fixed_bytes() &&
+         std::all_of(spans.begin(), spans.end(), [this](const PrefixFileSpan* span) {
+           return span->part.bytes == imager_.span_bytes(span->range);
+         });
+}
+
+// What memory has of the record's spans is not read again.
+absl::StatusOr<std::shared_ptr<const PrefixImage>> PrefixCache::ReadRecord(
+    const PrefixQuery& query, const PrefixRecord& record) {
+  const std::vector<const PrefixFileSpan*> spans = SpansOf(record);
   const Place place{.before = SpanAtHand(query, spans)};
   const uint32_t at_hand = place.before == nullptr ? 0 : place.before->range.end;
-  uint64_t bytes = MeteredMemory::MeteredBytes(fixed_bytes) + sizeof(PrefixImage) +
-                   query.salt.size() + Trie::InsertBytesMax(record->token_count());
+  uint64_t bytes = MeteredMemory::MeteredBytes(record.header.fixed.bytes) + sizeof(PrefixImage) +
+                   query.salt.size() + Trie::InsertBytesMax(record.token_count());
   for (const PrefixFileSpan* span : spans) {
     if (span->range.end <= at_hand) continue;
     bytes += PrefixSpan::MeteredBytes(span->tokens.size(), span->cuts.size(), span->part.bytes);
   }
   if (!MakeRoom(bytes, place)) {
     ++stats_.declined;
-    return nullptr;
+    return absl::ResourceExhaustedError("prefix cache: no room for an image");
   }
-  absl::StatusOr<std::shared_ptr<const PrefixImage>> image =
-      store_->Read(*record, place.before, meter_);
-  if (!image.ok()) return nullptr;  // the store has told of it
+  HEARTH_ASSIGN_OR_RETURN(std::shared_ptr<const PrefixImage> image,
+                          store_->Read(record, place.before, meter_));
   ++stats_.disk_hits;
-  Insert(query, *image, true);
-  return *std::move(image);
+  Insert(query, image, true);
+  return image;
 }
 
 // The last span in memory that is one of `spans`, those before it included.

@@ -127,6 +127,9 @@ class PrefixCache {
 
   std::shared_ptr<const PrefixImage> FindInMemory(const PrefixQuery& query);
   std::shared_ptr<const PrefixImage> FindOnDisk(const PrefixQuery& query, uint32_t longer_than);
+  bool IsOfThisModel(const PrefixRecord& record) const;
+  absl::StatusOr<std::shared_ptr<const PrefixImage>> ReadRecord(const PrefixQuery& query,
+                                                                const PrefixRecord& record);
   std::shared_ptr<const PrefixSpan> SpanAtHand(const PrefixQuery& query,
                                                std::span<const PrefixFileSpan* const> spans);
   void NoteFind(const PrefixQuery& query, const std::shared_ptr<const PrefixImage>& image);
