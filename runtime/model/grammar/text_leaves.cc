@@ -276,6 +276,7 @@ absl::StatusOr<std::optional<Dfa>> OneOfDfa(std::span<const std::string> texts,
 }
 
 absl::StatusOr<std::optional<Dfa>> PatternDfa(const StringRules& rules, TextEncoding encoding) {
+  if (rules.length_min > rules.length_max) return std::nullopt;
   std::vector<std::string> patterns = rules.patterns;
   if (rules.length_min > 0 || rules.length_max != UINT32_MAX) {
     const std::string most = rules.length_max == UINT32_MAX ? "" : std::to_string(rules.length_max);
