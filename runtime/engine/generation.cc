@@ -25,7 +25,7 @@ struct Generation::Parts {
   const Tokenizer& tokenizer;
   Clock& clock;
   const GenerationRequest& request;
-  WindowBatch* batch;
+  const GenerationShared& shared;
   std::unique_ptr<WindowBatch> own_batch;
   std::unique_ptr<Sequence> sequence;
   Sampler sampler;
@@ -37,8 +37,10 @@ Generation::Generation(Parts parts)
       clock_(parts.clock),
       request_(parts.request),
       own_batch_(std::move(parts.own_batch)),
-      batch_(own_batch_ ? *own_batch_ : *parts.batch),
-      cut_rule_(PromptCutRuleOf(parts.runner.options().limits, parts.tokenizer)),
+      batch_(own_batch_ ? *own_batch_ : *parts.shared.batch),
+      prefixes_(parts.shared.prefixes),
+      cuts_(PromptCuts(request_.prompt,
+                       PromptCutRuleOf(parts.runner.options().limits, parts.tokenizer))),
       sequence_(std::move(parts.sequence)),
       sampler_(std::move(parts.sampler)),
       decoder_(parts.tokenizer),
@@ -111,7 +113,7 @@ absl::StatusOr<std::unique_ptr<Generation>> Generation::Create(ModelRunner& runn
                                                      .tokenizer = tokenizer,
                                                      .clock = clock,
                                                      .request = request,
-                                                     .batch = shared.batch,
+                                                     .shared = shared,
                                                      .own_batch = std::move(own_batch),
                                                      .sequence = std::move(sequence),
                                                      .sampler = std::move(sampler),
@@ -134,9 +136,10 @@ absl::Status Generation::ReadPrompt(const PromptProgress& progress) {
 absl::Status Generation::ReadPromptChunk() {
   HEARTH_CHECK(!prompt_read());
   const int64_t start_ns = clock_.NowNs();
+  if (cuts_done_ == 0 && prefixes_ != nullptr) HEARTH_RETURN_IF_ERROR(RestorePrefix());
   const std::span<const TokenId> prompt = request_.prompt;
   const uint32_t begin = sequence_->token_count();
-  const uint32_t end = NextPromptCut(prompt, begin, cut_rule_), rows = end - begin;
+  const uint32_t end = cuts_[cuts_done_++], rows = end - begin;
   const bool last = end == prompt.size();
   HeadRows& heads = batch_.heads_;
   const Segment segment{.sequence = sequence_.get(), .tokens = prompt.subspan(begin, rows)};
@@ -156,10 +159,35 @@ absl::Status Generation::ReadPromptChunk() {
   // after it, which is not of this pass: so what a sequence holds at a cut depends on the tokens
   // before the cut alone.
   HEARTH_RETURN_IF_ERROR(FollowTrunk(end - 1));
+  // What cannot be kept is read again by whoever needs it; the sequence is as before.
+  if (prefixes_ != nullptr) (void)prefixes_->Keep(prefix_query(), *sequence_);
   const int64_t all_ns = clock_.NowNs() - start_ns;
   stats_.prompt_ns += all_ns;
   batch_.times_.choose_ns += choose_ns;
   batch_.times_.pass_ns += all_ns - choose_ns;
+  return absl::OkStatus();
+}
+
+PrefixQuery Generation::prefix_query() const {
+  return {
+      .tokens = request_.prompt, .cuts = cuts_, .salt = request_.cache_salt, .drafts = drafting_};
+}
+
+absl::Status Generation::RestorePrefix() {
+  const std::optional<FoundPrefix> found = prefixes_->Find(prefix_query());
+  if (!found) return absl::OkStatus();
+  if (!prefixes_->Restore(*found, *sequence_).ok()) {
+    // Whatever that left of it: the prompt is read into another.
+    HEARTH_ASSIGN_OR_RETURN(sequence_, runner_.CreateSequence(sequence_->context_tokens_max()));
+    return absl::OkStatus();
+  }
+  const uint32_t count = sequence_->token_count();
+  const auto cut = std::find(cuts_.begin(), cuts_.end(), count);
+  HEARTH_CHECK(cut != cuts_.end() && count < stats_.prompt_tokens);
+  cuts_done_ = static_cast<uint32_t>(cut - cuts_.begin()) + 1;
+  stats_.reused_tokens = count;
+  // The MTP layer goes on only where it has all rows but the last.
+  drafting_ = drafting_ && sequence_->draft_count() + 1 == count;
   return absl::OkStatus();
 }
 

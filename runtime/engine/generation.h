@@ -19,6 +19,7 @@
 #include "runtime/base/clock.h"
 #include "runtime/engine/head_rows.h"
 #include "runtime/engine/model_runner.h"
+#include "runtime/engine/prefix_cache.h"
 #include "runtime/engine/prompt_cuts.h"
 #include "runtime/engine/window_batch.h"
 #include "runtime/model/sampling/acceptance.h"
@@ -50,11 +51,13 @@ struct GenerationRequest {
   std::shared_ptr<TokenConstraint> constraint;
   bool wants_logprobs = false;
   uint32_t top_logprobs = 0;  // alternatives per token, at most kTopLogprobsMax
+  std::string cache_salt;     // see PrefixQuery
 };
 
 // What a generation may share with others; all outlive it.
 struct GenerationShared {
-  WindowBatch* batch = nullptr;  // null: one of its own, made for it
+  WindowBatch* batch = nullptr;     // null: one of its own, made for it
+  PrefixCache* prefixes = nullptr;  // null: every prompt is read whole
 };
 
 struct GenerationStats {
@@ -85,8 +88,9 @@ class Generation {
                                                             const GenerationShared& shared = {});
   ~Generation();
 
-  // Runs one pass over the prompt; the last one emits the first token. Only while !prompt_read().
-  // After an error nothing more can be done with the generation; so for all that follows.
+  // Runs one pass over the prompt, the first time after what the prefix cache has of it; the last
+  // one emits the first token. Only while !prompt_read(). After an error nothing more can be done
+  // with the generation; so for all that follows.
   absl::Status ReadPromptChunk();
   bool prompt_read() const { return !output_.empty() || finished(); }
   uint32_t prompt_tokens_read() const;
@@ -124,7 +128,10 @@ class Generation {
   absl::StatusOr<Acceptance> Accept(const HeadRows& heads, size_t ask);
   void CountDrafts(uint32_t rows_kept);
 
-  // Positions whose next token is known, of those up to `position_end`.
+  // What the cache has of the prompt. Its failures cost time and nothing else.
+  absl::Status RestorePrefix();
+  PrefixQuery prefix_query() const;
+  // The MTP layer reads the positions before `position_end` that it has not.
   absl::Status FollowTrunk(uint32_t position_end);
   uint32_t DraftRoom() const;
   uint32_t KeepBeforeStopString(std::span<const TokenId> emitted);
@@ -136,7 +143,9 @@ class Generation {
   const GenerationRequest request_;
   std::unique_ptr<WindowBatch> own_batch_;
   WindowBatch& batch_;
-  const PromptCutRule cut_rule_;
+  PrefixCache* const prefixes_;
+  const std::vector<uint32_t> cuts_;  // of the prompt
+  uint32_t cuts_done_ = 0;
   std::unique_ptr<Sequence> sequence_;
   Sampler sampler_;
   StreamDecoder decoder_;

@@ -42,6 +42,18 @@ absl::StatusOr<MemoryPlan> ModelRunner::Plan(const Pack& pack, const RunnerOptio
                      .kv_format = options.kv_format});
 }
 
+absl::StatusOr<uint64_t> ModelRunner::SequenceBytes(uint32_t context_tokens_max) const {
+  if (!options_.gpu) {
+    return PlanCpuBackend(geometry(), options_.limits, team_.worker_count(), context_tokens_max)
+        .sequence;
+  }
+  HEARTH_ASSIGN_OR_RETURN(
+      const CudaBackendBytes bytes,
+      PlanCudaBackend(geometry(), CudaWeightBytes(pack_), CudaOptionsOf(pack_.experts, options_),
+                      context_tokens_max));
+  return bytes.sequence;
+}
+
 absl::Status ModelRunner::MakeBackend(const CpuKernels& kernels, const LoadProgress& progress) {
   const NgramFile* const ngram = pack_.ngram.get();
   if (!options_.gpu) {

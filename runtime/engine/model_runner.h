@@ -99,6 +99,9 @@ class ModelRunner {
     return backend_->CreateSequence(context_tokens_max);
   }
 
+  // What the state of such a sequence takes, on the card or in RAM. Any thread.
+  absl::StatusOr<uint64_t> SequenceBytes(uint32_t context_tokens_max) const;
+
   // A pass over all trunk layers. Afterwards Head() and Commit() apply to it. `served`, unless
   // empty, is each segment's own account, which the pass is added to.
   absl::Status RunTrunk(std::span<const Segment> segments, Phase phase,
