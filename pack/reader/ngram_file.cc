@@ -1,5 +1,6 @@
 // ngram.bin: opening, rows by id, the whole table.
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -16,7 +17,19 @@
 namespace hearth {
 namespace {
 
+// Rows lie anywhere in the table: those of a few rows further on are asked for.
+constexpr size_t kRowsAhead = 16;
+constexpr size_t kCacheLineBytes = 64;
+
 uint8_t LoadU8(const std::byte* p) { return std::to_integer<uint8_t>(*p); }
+
+constexpr std::array<float, 256> kE4m3Values = [] {
+  std::array<float, 256> values = {};
+  for (uint32_t code = 0; code < values.size(); ++code) {
+    values[code] = DecodeE4m3(static_cast<uint8_t>(code));
+  }
+  return values;
+}();
 
 // value = code * scale, in fp32; NVFP4: (code * block scale) * scale.
 void DecodeRow(const NgramDirectory& table, const std::byte* row, std::span<float> out) {
@@ -27,7 +40,7 @@ void DecodeRow(const NgramDirectory& table, const std::byte* row, std::span<floa
         out[i] = DecodeBf16(Load<uint16_t>(row + 2 * i)) * table.scale;
       return;
     case NgramRowFormat::kFp8:
-      for (uint32_t i = 0; i < dim; ++i) out[i] = DecodeE4m3(LoadU8(row + i)) * table.scale;
+      for (uint32_t i = 0; i < dim; ++i) out[i] = kE4m3Values[LoadU8(row + i)] * table.scale;
       return;
     case NgramRowFormat::kF32:
       for (uint32_t i = 0; i < dim; ++i) out[i] = Load<float>(row + 4 * i) * table.scale;
@@ -37,7 +50,7 @@ void DecodeRow(const NgramDirectory& table, const std::byte* row, std::span<floa
       for (uint32_t i = 0; i < dim; ++i) {
         const uint8_t pair = LoadU8(row + i / 2);
         const auto code = static_cast<uint8_t>(i % 2 == 0 ? pair & 15 : pair >> 4);
-        const float block = DecodeE4m3(LoadU8(scales + i / kNvfp4BlockValues));
+        const float block = kE4m3Values[LoadU8(scales + i / kNvfp4BlockValues)];
         out[i] = DecodeE2m1(code) * block * table.scale;
       }
       return;
@@ -78,11 +91,18 @@ absl::Status NgramFile::ReadRows(std::span<const uint64_t> row_ids, std::span<fl
       HEARTH_RETURN_IF_ERROR(file_.ReadAt(rows_offset_bytes_ + row_ids[i] * row_bytes_,
                                           std::span(buffer.data(), buffer.size())));
     } else {
+      if (i + kRowsAhead < row_ids.size()) AskFor(row_ids[i + kRowsAhead]);
       row = whole_.data() + row_ids[i] * row_bytes_;
     }
     DecodeRow(directory_, row, out.subspan(i * row_dim(), row_dim()));
   }
   return absl::OkStatus();
+}
+
+void NgramFile::AskFor(uint64_t row_id) const {
+  if (row_id >= row_count()) return;
+  const std::byte* const row = whole_.data() + row_id * row_bytes_;
+  for (uint64_t at = 0; at < row_bytes_; at += kCacheLineBytes) __builtin_prefetch(row + at);
 }
 
 absl::Status NgramFile::ReadRowBytes(uint64_t row_begin, uint64_t rows,

@@ -71,6 +71,7 @@ class NgramFile {
   uint64_t row_bytes() const { return row_bytes_; }
   float scale() const { return directory_.scale; }  // multiplies every value (1 for BF16 and F32)
   // Reads and decodes rows to fp32: out (row_ids.size(), row_dim). OutOfRange for a bad row id.
+  // From any thread.
   absl::Status ReadRows(std::span<const uint64_t> row_ids, std::span<float> out) const;
   // The bytes of rows [row_begin, row_begin + row_count), as they are in the file.
   absl::Status ReadRowBytes(uint64_t row_begin, uint64_t row_count, std::span<std::byte> out) const;
@@ -81,6 +82,7 @@ class NgramFile {
  private:
   NgramFile(RandomAccessFile file, NgramDirectory directory, uint64_t row_bytes,
             uint64_t rows_offset_bytes);
+  void AskFor(uint64_t row_id) const;  // of the whole table in memory
   RandomAccessFile file_;
   NgramDirectory directory_;
   uint64_t row_bytes_ = 0;

@@ -66,10 +66,11 @@ absl::Status ModelRunner::MakeBackend(const CpuKernels& kernels, const LoadProgr
   CudaBackendOptions cuda = CudaOptionsOf(pack_.experts, options_);
   cuda.gpu = options_.gpu->id;
   HEARTH_ASSIGN_OR_RETURN(
-      backend_, CreateCudaBackend({.weights = weights_, .ngram = ngram, .clock = clock_}, cuda,
-                                  [&](uint64_t done, uint64_t total) {
-                                    if (progress) progress("uploading weights", done, total);
-                                  }));
+      backend_,
+      CreateCudaBackend({.weights = weights_, .ngram = ngram, .clock = clock_, .team = &team_},
+                        cuda, [&](uint64_t done, uint64_t total) {
+                          if (progress) progress("uploading weights", done, total);
+                        }));
   return absl::OkStatus();
 }
 

@@ -102,6 +102,7 @@ class CudaBackend final : public Backend {
   absl::Status OpenSegments(std::span<const Segment> segments, Phase phase);
   void MakePass(uint32_t rows, bool window, bool draft, uint32_t last_position);
   absl::Status SendImage();
+  absl::Status SendNgrams();
   absl::Status FetchAll(std::initializer_list<Fetch> fetches);
   absl::Status Await(std::string_view what);
   absl::Status AwaitIdle();
@@ -143,6 +144,7 @@ class CudaBackend final : public Backend {
   bool recorded_ = false;
   bool complete_ = true;  // its last half layer is on its way
   bool draft_from_trunk_ = false;
+  bool ngrams_left_ = false;             // their embeddings are still to be read and sent
   mutable std::vector<float> residual_;  // the last that was asked for
 };
 
@@ -302,17 +304,19 @@ absl::Status CudaBackend::BeginPass() {
 }
 
 absl::Status CudaBackend::SendImage() {
-  const ImageExtent extent = ImageExtentOf(host_image_, rows_, geometry().hidden,
-                                           pass_->draft ? 0 : geometry().ngram.embed_dim());
-  auto* const to = reinterpret_cast<std::byte*>(device_image_.segments);
-  const auto* const from = reinterpret_cast<const std::byte*>(host_image_.segments);
-  HEARTH_RETURN_IF_ERROR(CopyAsync(to, from, extent.head_bytes, stream()));
-  if (extent.ngram_bytes != 0) {
-    HEARTH_RETURN_IF_ERROR(CopyAsync(to + extent.ngram_offset_bytes,
-                                     from + extent.ngram_offset_bytes, extent.ngram_bytes,
-                                     stream()));
-  }
-  return absl::OkStatus();
+  const ImageExtent extent = ImageExtentOf(host_image_, rows_, geometry().hidden, 0);
+  return CopyAsync(device_image_.segments, host_image_.segments, extent.head_bytes, stream());
+}
+
+// Reads them first. A prompt's go while the card is at the layers before the one that wants them.
+absl::Status CudaBackend::SendNgrams() {
+  const NgramGeometry& n = geometry().ngram;
+  const uint64_t floats = uint64_t{rows_} * n.embed_dim();
+  ngrams_left_ = false;
+  HEARTH_RETURN_IF_ERROR(ReadNgramRows(*deps_.ngram,
+                                       std::span(ngram_rows_).first(size_t{rows_} * n.head_count()),
+                                       deps_.team, {host_image_.ngram_embed, floats}));
+  return CopyArray(device_image_.ngram_embed, host_image_.ngram_embed, floats, stream());
 }
 
 absl::Status CudaBackend::BeginTrunk(std::span<const Segment> segments, Phase phase) {
@@ -331,16 +335,14 @@ absl::Status CudaBackend::BeginTrunk(std::span<const Segment> segments, Phase ph
   float* embed = host_image_.embed;
   uint64_t* ngram_row = ngram_rows_.data();
   for (size_t s = 0; s < segments.size(); ++s) {
-    embed = EmbedTokens(deps_.weights.embed_tokens, segments[s].tokens, embed);
+    EmbedPrompt(deps_.weights.embed_tokens, segments[s].tokens, deps_.team, embed);
+    embed += segments[s].tokens.size() * geometry().hidden;
     ngram_row =
         HashNgrams(geometry().ngram, sequences_[s]->rows().tokens(), segments_[s].base, ngram_row);
   }
-  if (geometry().ngram.row_count != 0) {
-    HEARTH_RETURN_IF_ERROR(deps_.ngram->ReadRows(
-        {ngram_rows_.data(), ngram_row},
-        {host_image_.ngram_embed, uint64_t{rows} * geometry().ngram.embed_dim()}));
-  }
   HEARTH_RETURN_IF_ERROR(SendImage());
+  ngrams_left_ = geometry().ngram.row_count != 0;
+  if (ngrams_left_ && phase == Phase::kWindow) HEARTH_RETURN_IF_ERROR(SendNgrams());
   return BeginPass();
 }
 
@@ -407,6 +409,7 @@ absl::StatusOr<Routes> CudaBackend::FirstHalf(LayerId layer) {
 
 absl::StatusOr<Routes> CudaBackend::LaunchFirstHalf(LayerId layer) {
   const ModelGeometry& g = geometry();
+  if (ngrams_left_ && weights_.layer(layer.value).ngram) HEARTH_RETURN_IF_ERROR(SendNgrams());
   HEARTH_RETURN_IF_ERROR(EnqueueFirstHalf(*pass_, layer.value, device_image_.ngram_embed));
   HEARTH_RETURN_IF_ERROR(LaunchRouter(RouterChoice(*pass_), stream()));
   const uint64_t blocks = uint64_t{rows_} * ActivationBlocks(g.hidden);
@@ -419,6 +422,7 @@ absl::StatusOr<Routes> CudaBackend::LaunchFirstHalf(LayerId layer) {
                 {host_.u_q.scale, b.u_q.scale, blocks * sizeof(float)},
                 {host_.u_q.sum16, b.u_q.sum16, blocks * 2 * sizeof(int32_t)}}));
   HEARTH_RETURN_IF_ERROR(EnqueueBeforeExperts(*pass_, layer.value));
+  if (ngrams_left_) HEARTH_RETURN_IF_ERROR(SendNgrams());
   HEARTH_RETURN_IF_ERROR(Await("router"));
   return Routes{.expert = {host_.route_expert, entries()},
                 .weight = {host_.route_weight, entries()},

@@ -17,6 +17,7 @@
 #include "pack/reader/pack.h"
 #include "runtime/backend/backend.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/worker_team.h"
 #include "runtime/model/weights.h"
 
 namespace hearth {
@@ -25,6 +26,7 @@ struct CudaBackendDeps {  // all outlive the backend
   const ModelWeights& weights;
   const NgramFile* ngram = nullptr;  // required when the geometry has an n-gram table
   Clock& clock;
+  WorkerTeam* team = nullptr;  // shares the lookups of prompts; null: the caller's thread alone
 };
 
 struct CudaBackendOptions {
