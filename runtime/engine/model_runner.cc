@@ -146,6 +146,8 @@ absl::Status ModelRunner::RunLayer(LayerId layer, TrafficKind kind) {
   }
   if (!served_.empty()) AddRequestCounts(tiers.plan(), {}, request_rows_, served_);
   if (observer_ != nullptr) {
+    const bool is_prompt = kind == TrafficKind::kPrompt;  // a window's rows came with its routes
+    if (is_prompt && input.arrival != nullptr) HEARTH_RETURN_IF_ERROR(input.arrival->AwaitRows());
     observer_->OnExperts(layer, {.plan = tiers.plan(),
                                  .x = {input.x, size_t{input.rows} * geometry().hidden},
                                  .hidden = experts_->pool().hidden_rows()});

@@ -378,6 +378,7 @@ absl::Status ExpertTiers::RunPlan(LayerId layer, const ExpertRows& input, std::s
     HEARTH_RETURN_IF_ERROR(deps_.pool.Decode(
         layer, plan_, [&](size_t i) { return AwaitDecodable(layer, i); },
         [&](size_t i) { OnExpertDone(static_cast<uint32_t>(i)); }, weights));
+    if (input.arrival != nullptr) HEARTH_RETURN_IF_ERROR(input.arrival->AwaitRows());
     deps_.pool.Begin(layer, plan_, input, weights, output, nullptr);
     if (next != nullptr) LookAhead(*next);
     times_ = deps_.pool.Finish();

@@ -22,6 +22,7 @@
 #include "runtime/backend/cuda/host_lookups.h"
 #include "runtime/backend/cuda/layer_launches.h"
 #include "runtime/backend/cuda/pass_table_image.h"
+#include "runtime/backend/cuda/prompt_rows.h"
 #include "runtime/backend/cuda/recorded_windows.h"
 #include "runtime/backend/cuda/weight_upload.h"
 #include "runtime/backend/pass_input.h"
@@ -119,6 +120,7 @@ class CudaBackend final : public Backend {
   std::optional<UniqueEvent> done_;  // what the host waits for
   std::optional<UniqueStream> ahead_stream_;
   std::optional<UniqueEvent> ahead_done_;
+  std::unique_ptr<PromptRows> prompt_rows_;
   std::optional<DeviceBuffer> weight_memory_;
   std::optional<DeviceBuffer> buffer_memory_;
   std::optional<PinnedBuffer> pinned_memory_;
@@ -153,6 +155,8 @@ absl::Status CudaBackend::Allocate(const UploadProgress& progress) {
   HEARTH_ASSIGN_OR_RETURN(done_, UniqueEvent::Create(options_.gpu, EventKind::kUntimed));
   HEARTH_ASSIGN_OR_RETURN(ahead_done_, UniqueEvent::Create(options_.gpu, EventKind::kUntimed));
   HEARTH_ASSIGN_OR_RETURN(ahead_stream_, UniqueStream::Create(options_.gpu, StreamPriority::kHigh));
+  HEARTH_ASSIGN_OR_RETURN(prompt_rows_,
+                          PromptRows::Create(options_.gpu, deps_.clock, options_.wait_ns_max));
 
   MemoryLayout device;
   ReservePassBuffers(device, buffers_, g, plan_.shape);
@@ -304,8 +308,8 @@ absl::Status CudaBackend::BeginPass() {
 }
 
 absl::Status CudaBackend::SendImage() {
-  const ImageExtent extent = ImageExtentOf(host_image_, rows_, geometry().hidden, 0);
-  return CopyAsync(device_image_.segments, host_image_.segments, extent.head_bytes, stream());
+  return CopyAsync(device_image_.segments, host_image_.segments,
+                   ImageHeadBytes(host_image_, rows_, geometry().hidden), stream());
 }
 
 // Reads them first. A prompt's go while the card is at the layers before the one that wants them.
@@ -412,18 +416,14 @@ absl::StatusOr<Routes> CudaBackend::LaunchFirstHalf(LayerId layer) {
   if (ngrams_left_ && weights_.layer(layer.value).ngram) HEARTH_RETURN_IF_ERROR(SendNgrams());
   HEARTH_RETURN_IF_ERROR(EnqueueFirstHalf(*pass_, layer.value, device_image_.ngram_embed));
   HEARTH_RETURN_IF_ERROR(LaunchRouter(RouterChoice(*pass_), stream()));
-  const uint64_t blocks = uint64_t{rows_} * ActivationBlocks(g.hidden);
   const GpuPassBuffers& b = buffers_;
   HEARTH_RETURN_IF_ERROR(
       FetchAll({{host_.route_expert, b.route_expert, entries() * sizeof(uint32_t)},
-                {host_.route_weight, b.route_weight, entries() * sizeof(float)},
-                {host_.u, b.u, uint64_t{rows_} * g.hidden * sizeof(float)},
-                {host_.u_q.q, b.u_q.q, blocks * kActivationBlockValues},
-                {host_.u_q.scale, b.u_q.scale, blocks * sizeof(float)},
-                {host_.u_q.sum16, b.u_q.sum16, blocks * 2 * sizeof(int32_t)}}));
+                {host_.route_weight, b.route_weight, entries() * sizeof(float)}}));
   HEARTH_RETURN_IF_ERROR(EnqueueBeforeExperts(*pass_, layer.value));
   if (ngrams_left_) HEARTH_RETURN_IF_ERROR(SendNgrams());
   HEARTH_RETURN_IF_ERROR(Await("router"));
+  prompt_rows_->Offer({b.u, b.u_q}, {host_.u, host_.u_q}, rows_, g.hidden);
   return Routes{.expert = {host_.route_expert, entries()},
                 .weight = {host_.route_weight, entries()},
                 .rows = rows_,
@@ -438,7 +438,8 @@ ExpertInput CudaBackend::expert_input() const {
                         .sum16 = host_.u_q.sum16,
                         .rows = rows_,
                         .cols = geometry().hidden},
-          .rows = rows_};
+          .rows = rows_,
+          .arrival = prompt_rows_.get()};
 }
 
 // Beside the pass, whose card may be waiting for the host: on a stream and in buffers of its own.

@@ -18,18 +18,10 @@ uint32_t WritePassTable(std::span<const GpuSegment> segments, const PassImage& i
   return row;
 }
 
-ImageExtent ImageExtentOf(const PassImage& image, uint32_t rows, uint32_t hidden,
-                          uint32_t embed_dim) {
-  const auto* base = reinterpret_cast<const std::byte*>(image.segments);
-  const auto offset = [base](const float* p) {
-    return static_cast<uint64_t>(reinterpret_cast<const std::byte*>(p) - base);
-  };
-  ImageExtent extent{.head_bytes = offset(image.embed) + uint64_t{rows} * hidden * sizeof(float)};
-  if (image.ngram_embed != nullptr) {
-    extent.ngram_offset_bytes = offset(image.ngram_embed);
-    extent.ngram_bytes = uint64_t{rows} * embed_dim * sizeof(float);
-  }
-  return extent;
+uint64_t ImageHeadBytes(const PassImage& image, uint32_t rows, uint32_t hidden) {
+  const auto before = reinterpret_cast<const std::byte*>(image.embed) -
+                      reinterpret_cast<const std::byte*>(image.segments);
+  return static_cast<uint64_t>(before) + uint64_t{rows} * hidden * sizeof(float);
 }
 
 }  // namespace hearth

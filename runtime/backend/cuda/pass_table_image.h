@@ -13,14 +13,8 @@ namespace hearth {
 // are numbered across them in order. At most kPassSegmentsMax. Returns the rows of all of them.
 uint32_t WritePassTable(std::span<const GpuSegment> segments, const PassImage& image);
 
-// Bytes from the start of the image that a pass of `rows` rows needs on the card, in two pieces:
-// the table with the embeddings, and the n-gram embeddings (none: 0).
-struct ImageExtent {
-  uint64_t head_bytes = 0;
-  uint64_t ngram_offset_bytes = 0;
-  uint64_t ngram_bytes = 0;
-};
-ImageExtent ImageExtentOf(const PassImage& image, uint32_t rows, uint32_t hidden,
-                          uint32_t embed_dim);
+// Bytes from the start of the image that a pass of `rows` rows needs on the card: the table with
+// the embeddings. Those of n-grams go by themselves.
+uint64_t ImageHeadBytes(const PassImage& image, uint32_t rows, uint32_t hidden);
 
 }  // namespace hearth

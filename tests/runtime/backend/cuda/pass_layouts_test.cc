@@ -1,5 +1,5 @@
 // The host's share of a pass and its layouts: rings, tables, extents, plans. No card is needed.
-#include "runtime/backend/cuda/host_lookups.h"
+#include "runtime/backend/cuda/pass_buffers.h"
 
 #include <gtest/gtest.h>
 
@@ -9,12 +9,11 @@
 
 #include "pack/synth/synthetic_geometry.h"
 #include "runtime/backend/cuda/backend_plan.h"
+#include "runtime/backend/cuda/host_lookups.h"
 #include "runtime/backend/cuda/matmul_launch.h"
 #include "runtime/backend/cuda/memory_layout.h"
-#include "runtime/backend/cuda/pass_buffers.h"
 #include "runtime/backend/cuda/pass_table_image.h"
 #include "runtime/backend/cuda/sequence_state.h"
-#include "runtime/model/ngram_hash.h"
 #include "tests/support/hash_model.h"
 
 namespace hearth {
@@ -77,7 +76,7 @@ TEST(PassTable, RowsAreNumberedAcrossSegments) {
             (std::vector<uint32_t>{0, 0, 1, 2, 2, 2, 2, 99}));
 }
 
-TEST(PassImage, ExtentCoversTableAndRowsOnly) {
+TEST(PassImage, HeadIsTableAndRowsOnly) {
   const ModelGeometry g = FullGeometry();
   const GpuPassShape shape{.limits = {}, .rows_max = 256};
   PassImage image;
@@ -85,22 +84,9 @@ TEST(PassImage, ExtentCoversTableAndRowsOnly) {
   ReservePassImage(layout, image, g, shape);
   std::vector<std::byte> memory(layout.bytes());
   layout.Place(memory.data());
-  const ImageExtent extent = ImageExtentOf(image, 4, g.hidden, g.ngram.embed_dim());
-  EXPECT_LT(extent.head_bytes, 4u * 2560 * 4 + 4096) << "a window sends no prompt's room";
-  EXPECT_EQ(extent.ngram_bytes, 4u * 2560 * 4);
-  EXPECT_LE(extent.ngram_offset_bytes + 256u * 2560 * 4, memory.size());
-}
-
-TEST(HashNgrams, RowsOfTheNewTokensOnly) {
-  const ModelGeometry g = HashModel().geometry();
-  ASSERT_NE(g.ngram.row_count, 0u);
-  const std::vector<TokenId> tokens = {3, 9, 27, 81, 243};
-  const uint32_t heads = g.ngram.head_count();
-  std::vector<uint64_t> rows(2 * heads), want(2 * heads);
-  EXPECT_EQ(HashNgrams(g.ngram, tokens, 3, rows.data()), rows.data() + 2 * heads);
-  NgramRows(g.ngram, tokens, 3, std::span(want).first(heads));
-  NgramRows(g.ngram, tokens, 4, std::span(want).last(heads));
-  EXPECT_EQ(rows, want);
+  EXPECT_LT(ImageHeadBytes(image, 4, g.hidden), 4u * 2560 * 4 + 4096)
+      << "a window sends no prompt's room";
+  EXPECT_LE(ImageHeadBytes(image, 256, g.hidden) + 256u * g.ngram.embed_dim() * 4, memory.size());
 }
 
 TEST(SliceQuantized, FollowsQuantizedRowsStrides) {
