@@ -24,7 +24,11 @@ constexpr float kStateWeight = 0.5f;  // heat of the last run: yesterday's texts
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Create(const DaemonOptions& options,
                                                        const BlocksMaker& make_blocks, Clock& clock,
                                                        Talk talk) {
-  HEARTH_ASSIGN_OR_RETURN(ListeningSocket listening, ListeningSocket::Listen(options.socket_path));
+  HEARTH_ASSIGN_OR_RETURN(
+      ListeningSocket listening,
+      options.inherited_fd < 0
+          ? ListeningSocket::Listen(options.socket_path)
+          : ListeningSocket::Adopt(UniqueFd(options.inherited_fd), options.socket_path));
   HEARTH_ASSIGN_OR_RETURN(
       SharedMemory arena,
       SharedMemory::Create("hearthd arena", options.arena_bytes, SharedWriting::kGivesBack));

@@ -30,6 +30,7 @@ inline constexpr uint32_t kSessionsMax = 16;  // those of engines that left with
 
 struct DaemonOptions {
   std::string socket_path;
+  int inherited_fd = -1;  // a packet socket that listens there already: taken over
   PackIdentity pack;
   std::string source_hash;      // of the model: whose heat the state is
   uint64_t arena_bytes = 0;     // a multiple of 4 KiB

@@ -219,6 +219,26 @@ absl::StatusOr<ListeningSocket> ListeningSocket::Listen(const std::string& path)
   return socket;
 }
 
+absl::StatusOr<ListeningSocket> ListeningSocket::Adopt(UniqueFd fd, const std::string& path) {
+  const auto option = [&fd](int name) {
+    int value = 0;
+    socklen_t length = sizeof(value);
+    return ::getsockopt(fd.get(), SOL_SOCKET, name, &value, &length) == 0 ? value : -1;
+  };
+  if (option(SO_DOMAIN) != AF_UNIX || option(SO_TYPE) != SOCK_SEQPACKET ||
+      option(SO_ACCEPTCONN) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": the inherited descriptor ", fd.get(),
+                     " is no listening packet socket: a .socket unit needs "
+                     "ListenSequentialPacket= and Accept=no"));
+  }
+  if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0 ||
+      ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK) != 0) {
+    return ErrnoStatus(errno, path);
+  }
+  return ListeningSocket(std::move(fd), UniqueFd(), path);
+}
+
 ListeningSocket::~ListeningSocket() {
   struct stat info;
   if (!fd_.valid() || ::lstat(path_.c_str(), &info) != 0 || info.st_ino != inode_) return;

@@ -76,6 +76,9 @@ class ListeningSocket {
   // FailedPrecondition when the file is no socket. Two that start at once: one of them wins, by a
   // lock on "<path>.lock".
   static absl::StatusOr<ListeningSocket> Listen(const std::string& path);
+  // One that somebody else opened, at `path` as far as one knows, and removes himself.
+  // InvalidArgument when it is no listening packet socket.
+  static absl::StatusOr<ListeningSocket> Adopt(UniqueFd fd, const std::string& path);
   ListeningSocket(ListeningSocket&& other) noexcept = default;
   ~ListeningSocket();
 

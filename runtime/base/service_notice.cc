@@ -29,6 +29,19 @@ std::optional<int64_t> NumberIn(std::string_view text) {
 
 }  // namespace
 
+ServiceEnvironment ServiceEnvironmentOf(const char* const* environment) {
+  ServiceEnvironment found;
+  const auto take = [](std::string_view entry, std::string_view name, std::string& into) {
+    if (entry.substr(0, name.size()) == name) into = std::string(entry.substr(name.size()));
+  };
+  for (; *environment != nullptr; ++environment) {
+    take(*environment, "NOTIFY_SOCKET=", found.notify_socket);
+    take(*environment, "LISTEN_PID=", found.listen_pid);
+    take(*environment, "LISTEN_FDS=", found.listen_fds);
+  }
+  return found;
+}
+
 absl::StatusOr<ServiceNotice> ServiceNotice::Create(std::string_view address) {
   std::string own(address);
   if (own.empty()) return ServiceNotice(std::move(own));
@@ -66,6 +79,14 @@ absl::StatusOr<std::optional<int>> InheritedSocket(std::string_view listen_pid,
     return absl::InvalidArgumentError(
         absl::StrCat("LISTEN_FDS: one socket is taken, ", *count, " were passed"));
   return kFirstInherited;
+}
+
+absl::StatusOr<ServiceStart> ServiceStartOf(const char* const* environment, int64_t own_pid) {
+  const ServiceEnvironment found = ServiceEnvironmentOf(environment);
+  HEARTH_ASSIGN_OR_RETURN(ServiceNotice notice, ServiceNotice::Create(found.notify_socket));
+  HEARTH_ASSIGN_OR_RETURN(const std::optional<int> socket,
+                          InheritedSocket(found.listen_pid, found.listen_fds, own_pid));
+  return ServiceStart{.notice = std::move(notice), .inherited_socket = socket};
 }
 
 }  // namespace hearth

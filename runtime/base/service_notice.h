@@ -13,6 +13,15 @@
 
 namespace hearth {
 
+// What the environment says about all of this; empty: nothing.
+struct ServiceEnvironment {
+  std::string notify_socket;  // $NOTIFY_SOCKET
+  std::string listen_pid;     // $LISTEN_PID
+  std::string listen_fds;     // $LISTEN_FDS
+};
+// `environment`: as main() gets it, "NAME=value" strings up to a null pointer.
+ServiceEnvironment ServiceEnvironmentOf(const char* const* environment);
+
 // Thread-safe.
 class ServiceNotice {
  public:
@@ -34,5 +43,12 @@ class ServiceNotice {
 // not a number, or more than one socket.
 absl::StatusOr<std::optional<int>> InheritedSocket(std::string_view listen_pid,
                                                    std::string_view listen_fds, int64_t own_pid);
+
+// All of the above at once, for a main().
+struct ServiceStart {
+  ServiceNotice notice;
+  std::optional<int> inherited_socket;
+};
+absl::StatusOr<ServiceStart> ServiceStartOf(const char* const* environment, int64_t own_pid);
 
 }  // namespace hearth

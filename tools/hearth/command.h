@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/base/service_notice.h"
 #include "runtime/config/field.h"
 
 namespace hearth::cli {
@@ -30,6 +32,9 @@ struct CommandIo {
   bool talk_is_terminal = false;  // then progress lines may overwrite themselves
   // At the start of the program: pinning changes what a thread may use. Empty: as it is now.
   std::vector<uint32_t> allowed_cpus{};
+  std::string config_path{};              // --config; empty: none was given
+  std::optional<int> inherited_socket{};  // listening, from whoever started the program
+  const ServiceNotice* notice = nullptr;  // told when a service is ready and when it stops
 };
 
 // A config with its fields, on its way from flags to Run.

@@ -145,7 +145,10 @@ ExitCode RunCommand(const Command& command, std::span<const std::string> args,
                              .clock = io.clock,
                              .json = flags.json,
                              .talk_is_terminal = io.talk_is_terminal,
-                             .allowed_cpus = io.allowed_cpus};
+                             .allowed_cpus = io.allowed_cpus,
+                             .config_path = flags.config,
+                             .inherited_socket = io.inherited_socket,
+                             .notice = io.notice};
   const absl::Status status = invocation->Run(command_io);
   if (status.ok()) return ExitCode::kOk;
   io.results.flush();

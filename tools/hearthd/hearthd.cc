@@ -77,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> MakeDaemon(const DaemonConfig& config, c
                                                    Daemon::Talk talk) {
   HEARTH_ASSIGN_OR_RETURN(const PackIdentity identity, PackIdentityOf(pack.manifest, pack.experts));
   const DaemonOptions options{.socket_path = config.socket,
+                              .inherited_fd = io.inherited_socket.value_or(-1),
                               .pack = identity,
                               .source_hash = pack.manifest.source_xxh3_128,
                               .arena_bytes = arena_bytes,
@@ -126,6 +127,12 @@ void TellReady(const DaemonConfig& config, uint64_t arena_bytes, const CommandIo
   }
 }
 
+// Whoever started the daemon learns less then; engines are served all the same.
+void TellNotice(const ServiceNotice& notice, std::string_view state, const CommandIo& io) {
+  if (const absl::Status status = notice.Send(state); !status.ok())
+    io.talk << "hearthd: warning: " << status.message() << std::endl;
+}
+
 void TellEnd(const StatsMessage& stats, const CommandIo& io) {
   if (io.json) {
     io.results << Json{{"resident_count", stats.resident_count},
@@ -163,7 +170,9 @@ absl::Status Serve(const DaemonConfig& config, const CommandIo& io, int stop_fd)
   for (const std::string& note : daemon->blocks().notes()) talk(note);
   TellHugePages(io);
   TellReady(config, arena_bytes, io);
+  if (io.notice != nullptr) TellNotice(*io.notice, "READY=1", io);
   HEARTH_RETURN_IF_ERROR(daemon->Run(stop_fd));
+  if (io.notice != nullptr) TellNotice(*io.notice, "STOPPING=1", io);
   TellEnd(daemon->stats(), io);
   return absl::OkStatus();
 }

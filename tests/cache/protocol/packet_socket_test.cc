@@ -150,6 +150,34 @@ TEST(ListeningSocket, ATooLongPathIsExplained) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ListeningSocket, AnInheritedOneIsServedAndLeftToItsMaker) {
+  const FixtureDir dir;
+  const std::string path = dir.File("socket");
+  absl::StatusOr<ListeningSocket> made = ListeningSocket::Listen(path);
+  ASSERT_TRUE(made.ok()) << made.status();
+  SteadyClock clock;
+  {
+    absl::StatusOr<ListeningSocket> adopted =
+        ListeningSocket::Adopt(UniqueFd(::dup(made->fd())), path);
+    ASSERT_TRUE(adopted.ok()) << adopted.status();
+    const absl::StatusOr<PacketSocket> client = PacketSocket::Connect(path, 0, clock);
+    ASSERT_TRUE(client.ok()) << client.status();
+    EXPECT_TRUE(adopted->Accept()->valid());
+    EXPECT_FALSE(adopted->Accept()->valid());  // does not wait
+  }
+  EXPECT_EQ(::access(path.c_str(), F_OK), 0);
+}
+
+TEST(ListeningSocket, WhatIsNoListeningPacketSocketIsNotAdopted) {
+  const int unbound = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  const int stream = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  for (const int fd : {unbound, stream, ::open("/dev/null", O_RDONLY), 9999}) {
+    const absl::Status status = ListeningSocket::Adopt(UniqueFd(fd), "/run/x").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("ListenSequentialPacket="));
+  }
+}
+
 TEST(PacketSocket, ConnectingWhereNobodyListensEndsInTime) {
   const FixtureDir dir;
   SteadyClock clock;

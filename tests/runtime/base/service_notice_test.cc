@@ -62,6 +62,15 @@ TEST(ServiceNotice, NobodyThereIsNoReasonToFailAndABadAddressIsNamed) {
   EXPECT_FALSE(ServiceNotice::Create(std::string(200, '/')).ok());
 }
 
+TEST(ServiceNotice, TheEnvironmentIsReadByName) {
+  const char* const environment[] = {"PATH=/bin",     "LISTEN_FDS=1",         "LISTEN_PID=42",
+                                     "LISTEN_FDSX=7", "NOTIFY_SOCKET=/run/n", nullptr};
+  const ServiceEnvironment found = ServiceEnvironmentOf(environment);
+  EXPECT_EQ(found.listen_fds, "1");
+  EXPECT_EQ(found.listen_pid, "42");
+  EXPECT_EQ(found.notify_socket, "/run/n");
+}
+
 TEST(ServiceNotice, AnInheritedSocketIsTheThirdDescriptorOfTheProcessItIsMeantFor) {
   const auto inherited = [](const char* pid, const char* fds) {
     return InheritedSocket(pid, fds, 42);
