@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <memory>
 #include <thread>
@@ -53,6 +54,18 @@ std::vector<uint32_t> AllowedCpus() {
     return cpus;
   }
   return {};
+}
+
+absl::Status AllowCpus(std::span<const uint32_t> cpus) {
+  if (cpus.empty()) return absl::OkStatus();
+  const size_t bytes = CPU_ALLOC_SIZE(kCpuIdMax + 1);
+  const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(kCpuIdMax + 1),
+                                                              [](cpu_set_t* m) { CPU_FREE(m); });
+  if (mask == nullptr) return absl::ResourceExhaustedError("no memory for a mask of CPUs");
+  CPU_ZERO_S(bytes, mask.get());
+  for (const uint32_t cpu : cpus) CPU_SET_S(cpu, bytes, mask.get());
+  if (sched_setaffinity(0, bytes, mask.get()) != 0) return ErrnoStatus(errno, "sched_setaffinity");
+  return absl::OkStatus();
 }
 
 uint32_t AllowedCpuCount() {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace hearth {
@@ -19,6 +20,10 @@ std::vector<uint32_t> AllowedCpus();
 
 // How many they are; at least 1.
 uint32_t AllowedCpuCount();
+
+// Lets the calling thread, and those that it starts from now on, run on `cpus`; an empty list
+// changes nothing. An error of the system changes nothing either.
+absl::Status AllowCpus(std::span<const uint32_t> cpus);
 
 // "0-3,8" as {0, 1, 2, 3, 8}: in rising order, each once. InvalidArgument names the accepted form.
 absl::StatusOr<std::vector<uint32_t>> ParseCpuList(std::string_view text);

@@ -160,8 +160,9 @@ absl::Status ExpertPlacement::MakeCardSlots(const Deps& deps, const ExpertOption
   HEARTH_ASSIGN_OR_RETURN(const uint64_t buffer_bytes,
                           CudaCard::BufferBytes(layouts, gpu.limits, card));
   HEARTH_ASSIGN_OR_RETURN(const GpuMemory memory, ReadGpuMemory(gpu.id));
+  const uint64_t others_bytes = buffer_bytes + deps.card->later_bytes;
   const VramRoom room{
-      .free_bytes = memory.free_bytes > buffer_bytes ? memory.free_bytes - buffer_bytes : 0,
+      .free_bytes = memory.free_bytes > others_bytes ? memory.free_bytes - others_bytes : 0,
       .reserve_bytes = options.vram_reserve_bytes};
   CudaSlots* cuda_slots = nullptr;  // what OpenVramSlots() keeps in the end
   HEARTH_ASSIGN_OR_RETURN(

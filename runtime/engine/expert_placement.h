@@ -43,6 +43,7 @@ uint64_t ExpertBufferBytes(const ExpertFile& file, const ModelGeometry& geometry
 struct PlacementCard {
   const GpuInfo& gpu;
   const GpuExpertIo& io;
+  uint64_t later_bytes = 0;  // of its memory that slots leave to what is allocated later
 };
 
 class ExpertPlacement {

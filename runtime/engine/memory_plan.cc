@@ -78,14 +78,17 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryPlanInput& in) {
   if (in.pack.ngram && in.ngram_in_memory) {
     add({.what = "n-gram table", .bytes = in.pack.ngram->file().bytes()});
   }
-  const std::string state = absl::StrCat("state of ", in.context_tokens, " tokens");
+  const std::string state =
+      in.sequences == 1
+          ? absl::StrCat("state of ", in.context_tokens, " tokens")
+          : absl::StrCat("state of ", in.sequences, " times ", in.context_tokens, " tokens");
   const ModelGeometry& g = in.pack.manifest.geometry;
   uint64_t buffers =
       ExpertBufferBytes(in.pack.experts, g, in.limits, in.worker_count, in.arithmetic);
   if (in.gpu == nullptr) {
     const CpuBackendBytes cpu = PlanCpuBackend(g, in.limits, in.worker_count, in.context_tokens);
     buffers += cpu.buffers;
-    add({.what = state, .bytes = cpu.sequence});
+    add({.what = state, .bytes = cpu.sequence * in.sequences});
   } else {
     HEARTH_ASSIGN_OR_RETURN(
         const CudaBackendBytes card,
@@ -95,8 +98,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const MemoryPlanInput& in) {
     buffers += card.pinned;
     add({.what = "dense weights on the card", .bytes = card.weights, .on_card = true});
     add({.what = "buffers on the card", .bytes = card.buffers, .on_card = true});
-    add({.what = state, .bytes = card.sequence, .on_card = true});
+    add({.what = state, .bytes = card.sequence * in.sequences, .on_card = true});
   }
+  add({.what = "kept prompts", .bytes = in.prefix_bytes});
   add({.what = "buffers", .bytes = buffers});
   add({.what = "program", .bytes = kProcessBytes});
   std::stable_sort(plan.items.begin(), plan.items.end(),

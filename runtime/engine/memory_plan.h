@@ -38,7 +38,9 @@ struct MemoryPlanInput {
   PassLimits limits;
   bool ngram_in_memory = false;
   uint32_t worker_count = 1;
-  uint32_t context_tokens = 0;   // of the one sequence that the plan has room for
+  uint32_t context_tokens = 0;  // of each sequence that the plan has room for
+  uint32_t sequences = 1;
+  uint64_t prefix_bytes = 0;     // for states of prompts that are kept, in RAM
   const GpuInfo* gpu = nullptr;  // null: no card, its slots are RAM too
   KvFormat kv_format = KvFormat::kBf16;
 };

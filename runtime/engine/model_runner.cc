@@ -24,7 +24,7 @@ absl::StatusOr<uint64_t> CardBytesOf(const Pack& pack, const RunnerOptions& opti
                           PlanCudaBackend(pack.manifest.geometry, CudaWeightBytes(pack),
                                           CudaOptionsOf(pack.experts, options),
                                           planned == 0 ? context : std::min(planned, context)));
-  return bytes.card_bytes();
+  return bytes.card_bytes() + bytes.sequence * (options.planned_sequences - 1);
 }
 
 absl::StatusOr<MemoryPlan> ModelRunner::Plan(const Pack& pack, const RunnerOptions& options,
@@ -38,6 +38,8 @@ absl::StatusOr<MemoryPlan> ModelRunner::Plan(const Pack& pack, const RunnerOptio
                      .ngram_in_memory = options.ngram_in_memory,
                      .worker_count = worker_count,
                      .context_tokens = planned == 0 ? context : std::min(planned, context),
+                     .sequences = options.planned_sequences,
+                     .prefix_bytes = options.prefix_bytes,
                      .gpu = options.gpu ? &*options.gpu : nullptr,
                      .kv_format = options.kv_format});
 }
@@ -91,7 +93,16 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
   }
   HEARTH_RETURN_IF_ERROR(r->MakeBackend(kernels, progress));
   std::optional<PlacementCard> card;
-  if (options.gpu) card.emplace(PlacementCard{*r->options_.gpu, *r->backend_->gpu_expert_io()});
+  if (options.gpu) {
+    const uint32_t context = r->geometry().context_tokens_max;
+    const uint32_t planned = options.planned_context_tokens;
+    HEARTH_ASSIGN_OR_RETURN(
+        const uint64_t state_bytes,
+        r->SequenceBytes(planned == 0 ? context : std::min(planned, context)));
+    card.emplace(PlacementCard{.gpu = *r->options_.gpu,
+                               .io = *r->backend_->gpu_expert_io(),
+                               .later_bytes = state_bytes * options.planned_sequences});
+  }
   HEARTH_ASSIGN_OR_RETURN(r->experts_,
                           ExpertPlacement::Load({.pack = r->pack_,
                                                  .kernels = kernels,

@@ -42,6 +42,8 @@ struct RunnerOptions {
   ExpertOptions experts;
   MemoryLimit memory{.available_bytes = UINT64_MAX, .source = "no limit"};
   uint32_t planned_context_tokens = 0;  // memory for so many is asked for; 0: the model's own
+  uint32_t planned_sequences = 1;       // of so many tokens each
+  uint64_t prefix_bytes = 0;            // RAM that states of kept prompts may take
 };
 
 // What the dense path of this pack asks of a card, with one sequence of the planned context and
