@@ -26,7 +26,38 @@ absl::Status CheckRange(const SpanRange& range) {
                                                  range.draft_begin, " to ", range.draft_end));
 }
 
+bool IsGdn(const ModelGeometry& g, uint32_t layer) {
+  return layer < g.layer_count() && g.layers[layer] == MixerKind::kGdn;
+}
+
 }  // namespace
+
+uint64_t ImageFixedBytes(const ModelGeometry& g) {
+  uint64_t floats = g.stream_dim();  // the last hidden state
+  for (uint32_t layer = 0; layer < g.layer_count_with_mtp(); ++layer) {
+    floats += IsGdn(g, layer)
+                  ? uint64_t{g.gdn.value_head_count} * g.gdn.key_head_dim * g.gdn.value_head_dim +
+                        uint64_t{g.gdn.conv_taps - 1} * g.gdn.conv_channels()
+                  : uint64_t{g.attention.block_tokens - 1} * g.attention.indexer_head_dim;
+  }
+  if (g.ngram.row_count != 0) {
+    floats += uint64_t{g.ngram.conv_taps - 1} * g.ngram.ngram_size * g.stream_dim();
+  }
+  return floats * sizeof(float);
+}
+
+uint64_t ImageSpanBytes(const ModelGeometry& g, uint64_t position_bytes, const SpanRange& range) {
+  const uint64_t block_tokens = g.attention.block_tokens;
+  const auto layer_bytes = [&](uint64_t begin, uint64_t end) {
+    return (end - begin) * position_bytes + (end / block_tokens - begin / block_tokens) *
+                                                g.attention.indexer_head_dim * sizeof(float);
+  };
+  uint64_t bytes = g.has_mtp ? layer_bytes(range.draft_begin, range.draft_end) : 0;
+  for (uint32_t layer = 0; layer < g.layer_count(); ++layer) {
+    if (!IsGdn(g, layer)) bytes += layer_bytes(range.begin, range.end);
+  }
+  return bytes;
+}
 
 uint32_t ImageDraftCountOf(const ImageSource& source) {
   if (source.token_count == 0 || source.draft_count + 1 < source.token_count) return 0;

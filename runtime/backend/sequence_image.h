@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 
+#include "pack/format/geometry.h"
 #include "runtime/base/ids.h"
 
 namespace hearth {
@@ -71,6 +72,12 @@ class SequenceImager {
   // fit; the sequence is as before then. Any other error leaves it lost.
   virtual absl::Status RestoreImage(const ImageView& image, Sequence& sequence) = 0;
 };
+
+// What both backends' images take. `position_bytes`: keys and values of a position in one layer, in
+// the backend's own format.
+uint64_t ImageFixedBytes(const ModelGeometry& geometry);
+uint64_t ImageSpanBytes(const ModelGeometry& geometry, uint64_t position_bytes,
+                        const SpanRange& range);
 
 // How much of an image's fixed part stands at which position.
 struct ImageCounts {

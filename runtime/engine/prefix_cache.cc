@@ -26,6 +26,17 @@ bool IsCut(std::span<const uint32_t> cuts, uint32_t position) {
   return std::binary_search(cuts.begin(), cuts.end(), position);
 }
 
+constexpr uint32_t kPlanTokens = 1 << 16;  // whole blocks of any model
+
+SpanRange PlanRange(bool drafts) {
+  return {.end = kPlanTokens, .draft_end = drafts ? kPlanTokens : 0};
+}
+
+PrefixImageCost CostOf(uint64_t fixed_bytes, uint64_t plan_span_bytes) {
+  return {.fixed_bytes = MeteredMemory::MeteredBytes(fixed_bytes),
+          .bytes_per_token = (plan_span_bytes + kPlanTokens - 1) / kPlanTokens};
+}
+
 // Of those before the prompt's end.
 bool IsLastCut(const PrefixQuery& query, uint32_t cut) {
   const auto next = std::upper_bound(query.cuts.begin(), query.cuts.end(), cut);
@@ -35,10 +46,13 @@ bool IsLastCut(const PrefixQuery& query, uint32_t cut) {
 }  // namespace
 
 PrefixImageCost PrefixImageCostOf(const SequenceImager& imager, bool drafts) {
-  constexpr uint32_t kTokens = 1 << 16;  // whole blocks of any model
-  const SpanRange range{.end = kTokens, .draft_end = drafts ? kTokens : 0};
-  return {.fixed_bytes = MeteredMemory::MeteredBytes(imager.fixed_bytes()),
-          .bytes_per_token = (imager.span_bytes(range) + kTokens - 1) / kTokens};
+  return CostOf(imager.fixed_bytes(), imager.span_bytes(PlanRange(drafts)));
+}
+
+PrefixImageCost PlanPrefixImage(const ModelGeometry& geometry, uint64_t position_bytes,
+                                bool drafts) {
+  return CostOf(ImageFixedBytes(geometry),
+                ImageSpanBytes(geometry, position_bytes, PlanRange(drafts)));
 }
 
 PrefixCache::PrefixCache(SequenceImager& imager, const PrefixCacheOptions& options,

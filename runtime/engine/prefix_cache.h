@@ -76,6 +76,9 @@ struct PrefixImageCost {
   uint64_t bytes_per_token = 0;  // once per conversation, rounded up
 };
 PrefixImageCost PrefixImageCostOf(const SequenceImager& imager, bool drafts);
+// The same before anything is loaded; `position_bytes` as for ImageSpanBytes.
+PrefixImageCost PlanPrefixImage(const ModelGeometry& geometry, uint64_t position_bytes,
+                                bool drafts);
 
 // Which image goes when memory is needed: first those that a long prompt left on its way and nobody
 // asked for, then by when they were found or made last. An image that several prompts went on from

@@ -57,12 +57,6 @@ void VisitSpan(const ModelGeometry& g, const CpuSequence& s, const SpanRange& ra
   }
 }
 
-// Values of one sparse-attention layer for positions [begin, end).
-uint64_t SpanFloats(const AttentionGeometry& a, uint64_t begin, uint64_t end) {
-  return (end - begin) * 2 * a.kv_head_count * a.head_dim +
-         (end / a.block_tokens - begin / a.block_tokens) * a.indexer_head_dim;
-}
-
 ImageSource SourceOf(const CpuSequence& s) {
   return {.token_count = s.token_count(),
           .draft_count = s.draft_count(),
@@ -107,31 +101,14 @@ class Reader {
 
 }  // namespace
 
-uint64_t CpuImager::fixed_bytes() const {
-  const ModelGeometry& g = geometry_;
-  const GdnGeometry& n = g.gdn;
-  uint64_t floats = g.stream_dim();
-  for (uint32_t layer = 0; layer < g.layer_count_with_mtp(); ++layer) {
-    floats += IsGdn(g, layer)
-                  ? uint64_t{n.value_head_count} * n.key_head_dim * n.value_head_dim +
-                        uint64_t{n.conv_taps - 1} * n.conv_channels()
-                  : uint64_t{g.attention.block_tokens - 1} * g.attention.indexer_head_dim;
-  }
-  if (g.ngram.row_count != 0) {
-    floats += uint64_t{g.ngram.conv_taps - 1} * g.ngram.ngram_size * g.stream_dim();
-  }
-  return floats * sizeof(float);
+uint64_t CpuImager::PositionBytes(const AttentionGeometry& a) {
+  return uint64_t{2} * a.kv_head_count * a.head_dim * sizeof(float);
 }
 
+uint64_t CpuImager::fixed_bytes() const { return ImageFixedBytes(geometry_); }
+
 uint64_t CpuImager::span_bytes(const SpanRange& range) const {
-  uint64_t floats = 0;
-  for (uint32_t layer = 0; layer < geometry_.layer_count(); ++layer) {
-    if (!IsGdn(geometry_, layer)) floats += SpanFloats(geometry_.attention, range.begin, range.end);
-  }
-  if (geometry_.has_mtp) {
-    floats += SpanFloats(geometry_.attention, range.draft_begin, range.draft_end);
-  }
-  return floats * sizeof(float);
+  return ImageSpanBytes(geometry_, PositionBytes(geometry_.attention), range);
 }
 
 uint32_t CpuImager::ImageDraftCount(const Sequence& sequence) const {

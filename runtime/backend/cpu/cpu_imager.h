@@ -11,6 +11,9 @@ class CpuImager final : public SequenceImager {
  public:
   explicit CpuImager(const ModelGeometry& geometry) : geometry_(geometry) {}  // outlives this
 
+  // Keys and values of a position in one layer.
+  static uint64_t PositionBytes(const AttentionGeometry& attention);
+
   uint64_t fixed_bytes() const override;
   uint64_t span_bytes(const SpanRange& range) const override;
   uint32_t ImageDraftCount(const Sequence& sequence) const override;

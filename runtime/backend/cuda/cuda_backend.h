@@ -61,6 +61,14 @@ absl::StatusOr<CudaBackendBytes> PlanCudaBackend(const ModelGeometry& geometry,
                                                  const CudaBackendOptions& options,
                                                  uint32_t context_tokens_max);
 
+// Keys and values of a position in one layer; of images of sequences, too.
+constexpr uint64_t CudaPositionBytes(const AttentionGeometry& attention, KvFormat kv_format) {
+  const uint64_t head_bytes = kv_format == KvFormat::kInt8
+                                  ? attention.head_dim + sizeof(float)
+                                  : attention.head_dim * uint64_t{2};
+  return 2 * attention.kv_head_count * head_bytes;
+}
+
 using UploadProgress = std::function<void(uint64_t done_bytes, uint64_t total_bytes)>;
 
 // Uploads the weights. Unimplemented for reference arithmetic; ResourceExhausted when the card or

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/backend/cuda/cuda_backend.h"
 #include "runtime/backend/cuda/device_copy.h"
 #include "runtime/backend/cuda/event_wait.h"
 #include "runtime/backend/cuda/host_lookups.h"
@@ -25,17 +26,12 @@ struct RingRowsBack {
         ngram(g.ngram.row_count == 0 ? 0 : uint64_t{g.ngram.conv_taps - 1} * g.ngram.ngram_size) {}
 };
 
-// Bytes of a position and of a block in one layer of sparse attention.
+// Bytes of the keys, as of the values, of a position in one layer.
 struct QsaRowBytes {
-  uint64_t kv, scale, block_key;
+  uint64_t kv, scale;
   QsaRowBytes(const AttentionGeometry& a, KvFormat format)
       : kv(uint64_t{a.kv_head_count} * a.head_dim * (format == KvFormat::kInt8 ? 1 : 2)),
-        scale(format == KvFormat::kInt8 ? a.kv_head_count * sizeof(float) : 0),
-        block_key(a.indexer_head_dim * sizeof(float)) {}
-  uint64_t Of(const AttentionGeometry& a, uint64_t begin, uint64_t end) const {
-    return (end - begin) * 2 * (kv + scale) +
-           (end / a.block_tokens - begin / a.block_tokens) * block_key;
-  }
+        scale(format == KvFormat::kInt8 ? a.kv_head_count * sizeof(float) : 0) {}
 };
 
 // Places on the card, of which every one is visited in the same order whoever asks.
@@ -166,27 +162,11 @@ absl::StatusOr<std::unique_ptr<CudaImager>> CudaImager::Create(const CudaImagerD
   return std::unique_ptr<CudaImager>(new CudaImager(deps, std::move(done)));
 }
 
-uint64_t CudaImager::fixed_bytes() const {
-  const ModelGeometry& g = deps_.geometry;
-  const RingRowsBack back(g);
-  uint64_t floats = (1 + back.ngram) * g.stream_dim();
-  for (uint32_t layer = 0; layer < g.layer_count_with_mtp(); ++layer) {
-    floats += IsGdn(g, layer)
-                  ? uint64_t{g.gdn.value_head_count} * g.gdn.key_head_dim * g.gdn.value_head_dim +
-                        back.conv * g.gdn.conv_channels()
-                  : back.raw_keys * g.attention.indexer_head_dim;
-  }
-  return floats * sizeof(float);
-}
+uint64_t CudaImager::fixed_bytes() const { return ImageFixedBytes(deps_.geometry); }
 
 uint64_t CudaImager::span_bytes(const SpanRange& range) const {
-  const ModelGeometry& g = deps_.geometry;
-  const QsaRowBytes row(g.attention, deps_.kv_format);
-  uint64_t bytes = g.has_mtp ? row.Of(g.attention, range.draft_begin, range.draft_end) : 0;
-  for (uint32_t layer = 0; layer < g.layer_count(); ++layer) {
-    if (!IsGdn(g, layer)) bytes += row.Of(g.attention, range.begin, range.end);
-  }
-  return bytes;
+  return ImageSpanBytes(deps_.geometry,
+                        CudaPositionBytes(deps_.geometry.attention, deps_.kv_format), range);
 }
 
 uint32_t CudaImager::ImageDraftCount(const Sequence& sequence) const {
