@@ -67,6 +67,7 @@ absl::StatusOr<Score> ScoreTokens(ModelRunner& runner, std::span<const TokenId> 
   size_t split = 0;
   for (uint32_t begin = 0; begin < tokens.size();) {
     uint32_t rows = runner.options().limits.prompt_rows_max;
+    if (options.cut_rule) rows = NextPromptCut(tokens, begin, *options.cut_rule) - begin;
     if (options.window_rows != 0) {
       rows = options.window_rows;
     } else if (!options.splits.empty()) {
@@ -75,7 +76,8 @@ absl::StatusOr<Score> ScoreTokens(ModelRunner& runner, std::span<const TokenId> 
     }
     rows = static_cast<uint32_t>(std::min<size_t>(rows, tokens.size() - begin));
     const Segment segment{.sequence = sequence.get(), .tokens = tokens.subspan(begin, rows)};
-    const bool window = options.window_rows != 0 || rows == 1;
+    const bool as_prompt = options.cut_rule && options.splits.empty();
+    const bool window = options.window_rows != 0 || (rows == 1 && !as_prompt);
     WindowTracer* const tracer = window ? options.tracer : nullptr;
     if (tracer != nullptr) HEARTH_RETURN_IF_ERROR(tracer->Begin());
     HEARTH_RETURN_IF_ERROR(

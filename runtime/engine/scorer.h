@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 
 #include "runtime/base/ids.h"
 #include "runtime/engine/model_runner.h"
+#include "runtime/engine/prompt_cuts.h"
 #include "runtime/engine/window_tracer.h"
 
 namespace hearth {
@@ -32,8 +34,11 @@ struct ScoreOptions {
   // Called with each position's raw logits, in order; may be empty.
   std::function<void(uint32_t position, std::span<const float> logits)> on_logits;
   std::function<void(uint64_t done_tokens, uint64_t total_tokens)> progress;
-  // Token counts of the passes, in turn, the last one repeated; a count of 1 is a decode window,
-  // more a prompt pass. Empty: chunks of the runner's limit.
+  // Passes end where those of a prompt do, so that a text's logits are what reading it as one
+  // gives. None: where the runner's limit is reached.
+  std::optional<PromptCutRule> cut_rule;
+  // Token counts of the passes instead, in turn, the last one repeated; a count of 1 is a decode
+  // window, more a prompt pass. Empty: as above.
   std::vector<uint32_t> splits;
   // Decode windows of so many rows instead, at most the runner's limit: the traffic of decoding, on
   // a given text. 0: as above.

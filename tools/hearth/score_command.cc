@@ -152,15 +152,17 @@ absl::Status Run(const ScoreConfig& config, const CommandIo& io) {
   absl::StatusOr<Score> score = absl::UnknownError("not scored");
   {
     Progress line(io, {.label = "scoring", .unit = ProgressUnit::kTokens, .total = tokens.size()});
-    score = ScoreTokens(*session.runner, tokens,
-                        {.top_count = config.top,
-                         .progress =
-                             [&](uint64_t done, uint64_t total) {
-                               line.Update(done);
-                               hits.OnProgress(done, total);
-                             },
-                         .window_rows = config.window,
-                         .tracer = tracer ? &*tracer : nullptr});
+    score = ScoreTokens(
+        *session.runner, tokens,
+        {.top_count = config.top,
+         .progress =
+             [&](uint64_t done, uint64_t total) {
+               line.Update(done);
+               hits.OnProgress(done, total);
+             },
+         .cut_rule = PromptCutRuleOf(session.runner->options().limits, *session.tokenizer),
+         .window_rows = config.window,
+         .tracer = tracer ? &*tracer : nullptr});
   }
   HEARTH_RETURN_IF_ERROR(score.status());
   if (tracer) {

@@ -3,7 +3,9 @@
 // of them fails.
 #include "runtime/engine/window_batch.h"
 
+#define XXH_INLINE_ALL
 #include <gtest/gtest.h>
+#include <xxhash.h>
 
 #include <fstream>
 #include <memory>
@@ -15,6 +17,7 @@
 #include "runtime/base/prng.h"
 #include "runtime/engine/generation.h"
 #include "runtime/engine/head_rows.h"
+#include "runtime/engine/scorer.h"
 #include "tests/support/allocation_count.h"
 #include "tests/support/flashlet_fixture.h"
 
@@ -316,6 +319,34 @@ TEST_F(WindowBatchTest, APromptIsReadCutByCut) {
   const PromptCutRule rule = PromptCutRuleOf((*runner_)->options().limits, model_->tokenizer());
   EXPECT_EQ(ends, PromptCuts(request.prompt, rule));
   EXPECT_EQ(generation->output().size(), 1u);
+}
+
+// A text is scored as a prompt is read: its logits are those that a first token is chosen from.
+TEST_F(WindowBatchTest, ScoringReadsATextAsAPromptIsRead) {
+  std::vector<TokenId> text = model_->Golden("code", 65);
+  for (const char* turn : {"Say it again.", "And again, at length, as if nobody had heard it."}) {
+    const std::vector<TokenId> more = model_->Chat(turn);
+    text.insert(text.end(), more.begin(), more.end());
+  }
+  const PromptCutRule rule = PromptCutRuleOf((*runner_)->options().limits, model_->tokenizer());
+  ASSERT_GE(PromptCuts(text, rule).size(), 3u);
+  for (const size_t length : {size_t{65}, text.size()}) {  // the last pass of the former is one row
+    const std::vector<TokenId> prompt(text.begin(), text.begin() + static_cast<ptrdiff_t>(length));
+    std::vector<float> last;
+    const auto score = ScoreTokens(
+        **runner_, prompt,
+        {.on_logits = [&](uint32_t,
+                          std::span<const float> row) { last.assign(row.begin(), row.end()); },
+         .cut_rule = rule});
+    ASSERT_TRUE(score.ok()) << score.status();
+    GenerationRequest request{.prompt = prompt, .max_tokens = 1, .wants_logprobs = true};
+    request.top_logprobs = kTopLogprobsMax;
+    const Result alone = Alone(**runner_, request);
+    std::vector<TokenLogprob> top(kTopLogprobsMax);
+    ASSERT_EQ(alone.chosen.size(), 1u);
+    EXPECT_EQ(alone.chosen[0], ReadLogprobs(last, alone.tokens[0], top));
+    EXPECT_EQ(alone.logits_xxh3, XXH3_64bits(last.data(), last.size() * sizeof(float)));
+  }
 }
 
 TEST_F(WindowBatchTest, AWindowOfSeveralAllocatesNothing) {
