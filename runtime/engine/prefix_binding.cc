@@ -39,13 +39,13 @@ absl::StatusOr<std::string> HashProgram(const std::string& path) {
 }
 
 std::string PrefixBindingText(const Manifest& manifest, const RunnerOptions& options,
-                              const CpuKernels& kernels, std::string_view program_hash) {
+                              std::string_view isa, std::string_view program_hash) {
   const std::string json = manifest.ToJson();
   std::string text = absl::StrCat(
       "pack ", Hex(XXH3_128bits(json.data(), json.size())), "\nprogram ", ToAbsl(program_hash),
       "\narithmetic ", options.arithmetic == Arithmetic::kFast ? "fast" : "reference",
       "\nprompt rows ", options.limits.prompt_rows_max, "\nwindow rows ",
-      options.limits.window_rows_max, "\ncpu ", ToAbsl(IsaName(kernels.isa)), "\n");
+      options.limits.window_rows_max, "\ncpu ", ToAbsl(isa), "\n");
   if (options.gpu) {
     absl::StrAppend(&text, "card ", options.gpu->name, " ", options.gpu->sm, " ",
                     options.gpu->limits.multiprocessor_count, "\nkv ",

@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 
-#include "cpu_kernels/dispatch/cpu_kernels.h"
 #include "pack/format/manifest.h"
 #include "runtime/engine/model_runner.h"
 #include "runtime/engine/prefix_file.h"
@@ -19,9 +18,9 @@ namespace hearth {
 // change.
 absl::StatusOr<std::string> HashProgram(const std::string& path = "/proc/self/exe");
 
-// One "name value" a line; for HashPrefixBinding. Where experts lie and how many threads compute is
-// not in it: neither changes a bit.
+// One "name value" a line, for HashPrefixBinding; `isa` names the CPU's kernels. Where experts lie
+// and how many threads compute is not in it: neither changes a bit.
 std::string PrefixBindingText(const Manifest& manifest, const RunnerOptions& options,
-                              const CpuKernels& kernels, std::string_view program_hash);
+                              std::string_view isa, std::string_view program_hash);
 
 }  // namespace hearth

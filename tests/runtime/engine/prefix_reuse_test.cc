@@ -211,8 +211,7 @@ TEST_F(PrefixReuseTest, ConversationGoesOnAfterARestart) {
   absl::StatusOr<std::string> program = HashProgram();
   ASSERT_TRUE(program.ok()) << program.status();
   const auto binding = [&](std::string_view hash) {
-    return HashPrefixBinding(PrefixBindingText((*runner_)->pack().manifest, options,
-                                               SelectCpuKernels(DetectCpuFeatures()), hash));
+    return HashPrefixBinding(PrefixBindingText((*runner_)->pack().manifest, options, "avx2", hash));
   };
   std::vector<TokenId> prompt = Start("a table");
   for (int life = 0; life < 3; ++life) {
@@ -240,10 +239,9 @@ TEST_F(PrefixReuseTest, ConversationGoesOnAfterARestart) {
 
 TEST(PrefixBinding, ChangesWithEverythingThatBitsDependOn) {
   const Manifest manifest;
-  const CpuKernels& kernels = *FindCpuKernels("scalar");
   std::vector<std::string> texts;
   const auto add = [&](const RunnerOptions& options, std::string_view program) {
-    texts.push_back(PrefixBindingText(manifest, options, kernels, program));
+    texts.push_back(PrefixBindingText(manifest, options, "scalar", program));
   };
   add({}, "a");
   add({}, "b");
@@ -258,7 +256,8 @@ TEST(PrefixBinding, ChangesWithEverythingThatBitsDependOn) {
   add(on_card, "a");
   on_card.gpu->sm = 120;
   add(on_card, "a");
-  texts.push_back(PrefixBindingText({.source_xxh3_128 = "other"}, {}, kernels, "a"));
+  texts.push_back(PrefixBindingText({.source_xxh3_128 = "other"}, {}, "scalar", "a"));
+  texts.push_back(PrefixBindingText(manifest, {}, "avx2", "a"));
   std::sort(texts.begin(), texts.end());
   EXPECT_EQ(std::unique(texts.begin(), texts.end()), texts.end());
 }
