@@ -155,7 +155,7 @@ uint32_t GrammarBuilder::HeightOfObject(const Node& node) const {
     ++required_count;
     most = std::max(most, height(entry));
   }
-  if (required_count > node.count_max) return kNeverCompletes;
+  if (std::max(required_count, node.count_min) > node.count_max) return kNeverCompletes;
   if (node.count_min <= required_count) return OneMore(most);
   const uint32_t missing = node.count_min - required_count;
   std::sort(others.begin(), others.end());
