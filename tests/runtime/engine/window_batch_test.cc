@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu_kernels/device/gpu_info.h"
 #include "runtime/base/prng.h"
 #include "runtime/engine/generation.h"
 #include "runtime/engine/head_rows.h"
@@ -176,6 +177,30 @@ TEST_F(WindowBatchTest, EveryOneGetsWhatItGetsAlone) {
     for (size_t i = 0; i < requests.size(); ++i) {
       SCOPED_TRACE("request " + std::to_string(i) + " seed " + std::to_string(seed));
       EXPECT_TRUE(together[i].status.ok());
+      ExpectSame(together[i], alone[i]);
+    }
+  }
+}
+
+// Where choices look at the largest logits alone, some of them: the card tells no more than it
+// must.
+TEST_F(WindowBatchTest, ACardToo) {
+  const absl::StatusOr<GpuList> list = ListGpus();
+  if (!list.ok() || list->gpus.empty()) GTEST_SKIP() << "no CUDA card";
+  LoadedRunner runner(model_->pack_dir(), {.options = {.gpu = list->gpus[0],
+                                                       .limits = {.prompt_rows_max = 64},
+                                                       .planned_context_tokens = 4096}});
+  std::vector<GenerationRequest> requests = Requests();
+  for (GenerationRequest& r : requests) r.context_tokens_max = 512;
+  requests[0].hash_logits = requests[2].hash_logits = requests[4].hash_logits = false;
+  requests[2].wants_logprobs = false;
+  std::vector<Result> alone;
+  for (const GenerationRequest& r : requests) alone.push_back(Alone(*runner, r));
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const std::vector<Result> together = Together(*runner, requests, seed);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i) + " seed " + std::to_string(seed));
+      EXPECT_TRUE(together[i].status.ok()) << together[i].status;
       ExpectSame(together[i], alone[i]);
     }
   }
