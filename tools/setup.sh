@@ -5,28 +5,36 @@ set -euo pipefail
 
 usage() {
   cat <<'EOF'
-usage: tools/setup.sh [--test] [--full]
+usage: tools/setup.sh [--test] [--full] [--clients]
   (no flag)  what the build needs
   --test     and what tests/run.sh needs (lint and oracle packages)
   --full     and what tests/run.sh --full needs (clang 19 with sanitizers and libFuzzer)
+  --clients  and the openai and anthropic packages from PyPI, into build/clients (for
+             tests/tools/hearth/serve_clients_test.py)
 EOF
 }
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
   libabsl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev
-  libxxhash-dev libpcre2-dev libutf8proc-dev
+  libxxhash-dev libpcre2-dev libutf8proc-dev libcpp-httplib-dev libncurses-dev
   libboost1.81-dev libssl-dev
   liburing-dev libhwloc-dev libtbb-dev libmimalloc-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy
 )
 test_packages=(python3-jinja2 clang-format-14)
+client_packages=("openai==3.57.0" "anthropic==2.14.0")
 full_packages=(clang-19 clang-tidy-19 clang-format-19 lld-19 libclang-rt-19-dev)
 
+clients=0
 for flag in "$@"; do
   case "$flag" in
     --test) packages+=("${test_packages[@]}") ;;
     --full) packages+=("${test_packages[@]}" "${full_packages[@]}") ;;
+    --clients)
+      packages+=(python3-venv)
+      clients=1
+      ;;
     -h | --help) usage; exit 0 ;;
     *) echo "setup.sh: unknown flag '$flag'" >&2; usage >&2; exit 2 ;;
   esac

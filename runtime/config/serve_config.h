@@ -73,7 +73,7 @@ struct ServeConfig {
       {.minimum = 0, .maximum = 3'600});
     v("log", log, "a line per request from info on; SIGHUP reads it anew from --config");
     v.Group("http");
-    v("api_keys", api_keys, "who may ask: lines that --make-key printed", {.metavar = "FILE"});
+    v("api_keys", api_keys, "who may ask: lines of `hearth key make`", {.metavar = "FILE"});
     v("open_network", open_network, "listen beyond this machine without keys");
     v("tls_certificate", tls_certificate, "PEM with its chain; with tls_key, HTTPS only",
       {.metavar = "FILE"});

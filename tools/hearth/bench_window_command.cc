@@ -303,9 +303,12 @@ class WindowBench {
       options.experts.seeds.push_back(
           routes.Sightings(LayerId(l), seed_tokens, experts_->expert_count()));
     }
-    HEARTH_ASSIGN_OR_RETURN(
-        std::unique_ptr<ModelRunner> runner,
-        ModelRunner::Load(std::move(pack), options, kernels_, *workers_.team, io_.clock, nullptr));
+    std::unique_ptr<ModelRunner> runner;
+    HEARTH_RETURN_IF_ERROR(workers_.Beside([&]() -> absl::Status {
+      HEARTH_ASSIGN_OR_RETURN(runner, ModelRunner::Load(std::move(pack), options, kernels_,
+                                                        *workers_.team, io_.clock, nullptr));
+      return absl::OkStatus();
+    }));
     for (const std::string& note : runner->experts().Notes()) io_.talk << note << "\n";
     runner->set_route_source(&routes);
     return runner;

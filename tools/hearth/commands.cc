@@ -4,11 +4,16 @@
 namespace hearth::cli {
 
 std::vector<Command> AllCommands() {
-  return {PackBuildCommand(),    PackRequantizeCommand(), PackVerifyCommand(),
-          PackInspectCommand(),  PackSynthCommand(),      RunCommand(),
-          ScoreCommand(),        ProfileCommand(),        ProfileReportCommand(),
-          ProfileMergeCommand(), ProfileDiffCommand(),    ReplayCommand(),
-          DevicesCommand(),      BenchKernelsCommand(),   BenchWindowCommand()};
+  return {PackBuildCommand(),     PackRequantizeCommand(),
+          PackVerifyCommand(),    PackInspectCommand(),
+          PackSynthCommand(),     RunCommand(),
+          ScoreCommand(),         ProfileCommand(),
+          ProfileReportCommand(), ProfileMergeCommand(),
+          ProfileDiffCommand(),   ReplayCommand(),
+          DevicesCommand(),       PlanCommand(),
+          DoctorCommand(),        BenchKernelsCommand(),
+          BenchWindowCommand(),   ServeCommand(),
+          KeyMakeCommand(),       TopCommand()};
 }
 
 }  // namespace hearth::cli

@@ -16,13 +16,18 @@ Command PackInspectCommand();
 Command PackSynthCommand();
 Command RunCommand();
 Command ScoreCommand();
+Command ServeCommand();
+Command KeyMakeCommand();
 Command ProfileCommand();
 Command ProfileReportCommand();
 Command ProfileMergeCommand();
 Command ProfileDiffCommand();
 Command ReplayCommand();
 Command DevicesCommand();
+Command PlanCommand();
+Command DoctorCommand();
 Command BenchKernelsCommand();
 Command BenchWindowCommand();
+Command TopCommand();
 
 }  // namespace hearth::cli

@@ -26,9 +26,6 @@ namespace {
 constexpr uint64_t kTextFileBytesMax = 64_MiB;
 constexpr size_t kTokensMax = 1u << 20;
 
-// Memory is planned for a conversation of this length; a longer one takes more as it grows.
-constexpr uint32_t kPlannedContextTokens = 8192;
-
 absl::StatusOr<const CpuKernels*> ChooseKernels(CpuIsaChoice choice) {
   const CpuFeatures have = DetectCpuFeatures();
   std::string_view name;
@@ -145,7 +142,7 @@ absl::StatusOr<ExpertOptions> ExpertOptionsOf(const CacheConfig& config, const M
 absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
                                                 const ComputeConfig& compute,
                                                 const CacheConfig& cache, const CommandIo& io,
-                                                ReadRate read_rate) {
+                                                const Needs& needs) {
   const int64_t start_ns = io.clock.NowNs();
   ModelSession s;
   s.pack_dir = pack_dir;
@@ -160,7 +157,7 @@ absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
   HEARTH_ASSIGN_OR_RETURN(s.workers,
                           Workers::Start(compute.threads, compute.cpus, io.allowed_cpus));
   PrintWorkers(s.workers, io.talk);
-  if (read_rate == ReadRate::kMeasure) {
+  if (needs.read_rate == ReadRate::kMeasure) {
     HEARTH_ASSIGN_OR_RETURN(s.read_rate, MeasureReadRate(*s.workers.team, io.clock));
   }
   RunnerOptions options{
@@ -168,7 +165,9 @@ absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
       .limits = {.prompt_rows_max = compute.prompt_chunk_tokens == 0 ? kCpuPromptChunkTokens
                                                                      : compute.prompt_chunk_tokens},
       .ngram_in_memory = compute.ngram_in_memory,
-      .planned_context_tokens = kPlannedContextTokens};
+      .planned_context_tokens = needs.context_tokens,
+      .planned_sequences = needs.sequences,
+      .prefix_bytes = needs.prefix_bytes};
   options.kv_format = KvFormatOf(compute.kv);
   HEARTH_ASSIGN_OR_RETURN(options.experts, ExpertOptionsOf(cache, pack.manifest));
   HEARTH_RETURN_IF_ERROR(PlaceOnCard(pack, compute, cache, io, options));
@@ -178,16 +177,18 @@ absl::StatusOr<ModelSession> ModelSession::Open(const std::string& pack_dir,
   io.talk << "memory: " << DescribeMemoryPlan(s.memory_plan, options.memory) << "\n";
   std::string label;
   std::optional<Progress> line;
-  HEARTH_ASSIGN_OR_RETURN(
-      s.runner, ModelRunner::Load(std::move(pack), options, *kernels, *s.workers.team, io.clock,
-                                  [&](std::string_view what, uint64_t done, uint64_t total) {
-                                    if (what != label) {
-                                      line.emplace(io, ProgressOptions{.label = std::string(what),
-                                                                       .total = total});
-                                      label = what;
-                                    }
-                                    line->Update(done);
-                                  }));
+  const auto progress = [&](std::string_view what, uint64_t done, uint64_t total) {
+    if (what != label) {
+      line.emplace(io, ProgressOptions{.label = std::string(what), .total = total});
+      label = what;
+    }
+    line->Update(done);
+  };
+  HEARTH_RETURN_IF_ERROR(s.workers.Beside([&]() -> absl::Status {
+    HEARTH_ASSIGN_OR_RETURN(s.runner, ModelRunner::Load(std::move(pack), options, *kernels,
+                                                        *s.workers.team, io.clock, progress));
+    return absl::OkStatus();
+  }));
   line.reset();
   for (const std::string& note : s.runner->experts().Notes()) io.talk << note << "\n";
   s.load_sec = static_cast<double>(io.clock.NowNs() - start_ns) * 1e-9;

@@ -29,14 +29,25 @@ struct ModelSession {
   double read_rate = 0;  // bytes per second, where asked for
   double load_sec = 0;
 
-  // Says on io.talk which CPUs compute, what will be in memory before anything is loaded, and which
-  // fallbacks were taken. The read rate is measured before anything is loaded: its 128 MiB are then
-  // gone before memory is tight.
   enum class ReadRate : uint8_t { kSkip, kMeasure };
+  struct Needs {
+    // Measured before anything is loaded: its 128 MiB are then gone before memory is tight.
+    ReadRate read_rate = ReadRate::kSkip;
+    // Memory is planned for so many sequences of so many tokens; one that grows longer takes more.
+    uint32_t sequences = 1;
+    uint32_t context_tokens = 8192;
+    uint64_t prefix_bytes = 0;  // for states of kept prompts
+  };
+  // Says on io.talk which CPUs compute, what will be in memory before anything is loaded, and which
+  // fallbacks were taken.
   static absl::StatusOr<ModelSession> Open(const std::string& pack_dir,
                                            const ComputeConfig& compute, const CacheConfig& cache,
-                                           const CommandIo& io,
-                                           ReadRate read_rate = ReadRate::kSkip);
+                                           const CommandIo& io, const Needs& needs);
+  static absl::StatusOr<ModelSession> Open(const std::string& pack_dir,
+                                           const ComputeConfig& compute, const CacheConfig& cache,
+                                           const CommandIo& io) {
+    return Open(pack_dir, compute, cache, io, Needs{});
+  }
   ~ModelSession();
   ModelSession(ModelSession&&) = default;
   ModelSession& operator=(ModelSession&&) = default;

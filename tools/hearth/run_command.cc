@@ -151,7 +151,7 @@ absl::Status Run(const GenerateConfig& config, const CommandIo& io) {
   HEARTH_RETURN_IF_ERROR(CheckTraceFile(config.trace));
   HEARTH_ASSIGN_OR_RETURN(const ModelSession session,
                           ModelSession::Open(config.pack, config.compute, config.cache, io,
-                                             ModelSession::ReadRate::kMeasure));
+                                             {.read_rate = ModelSession::ReadRate::kMeasure}));
   HEARTH_ASSIGN_OR_RETURN(std::vector<TokenId> prompt, PromptTokens(config, session));
   const ModelGeometry& geometry = session.runner->geometry();
   if (config.spec > 0 && !geometry.has_mtp) {

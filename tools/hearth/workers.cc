@@ -1,5 +1,6 @@
 #include "tools/hearth/workers.h"
 
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@ Workers& Workers::operator=(Workers&& other) noexcept {
   plan = std::move(other.plan);
   team = std::move(other.team);
   binding = std::move(other.binding);
+  other_cpus = std::move(other.other_cpus);
   warning = std::move(other.warning);
   return *this;
 }
@@ -46,9 +48,22 @@ absl::StatusOr<Workers> Workers::Start(uint32_t threads, const std::string& cpus
   for (const PlannedWorker& worker : workers.plan.workers) nodes.push_back(worker.node);
   workers.team = std::make_unique<WorkerTeam>(static_cast<uint32_t>(nodes.size()), nodes);
   if (workers.machine == nullptr) return workers;
+  workers.other_cpus = allowed;
+  std::erase_if(workers.other_cpus,
+                [&](uint32_t cpu) { return workers.plan.workers[0].cpu == cpu; });
   workers.binding = std::make_unique<WorkerBinding>(*workers.team, workers.plan, *workers.machine);
   workers.warning = ToStd(workers.binding->status().message());
   return workers;
+}
+
+absl::Status Workers::Beside(const std::function<absl::Status()>& start) const {
+  absl::Status status;
+  std::thread starter([&] {
+    (void)AllowCpus(other_cpus);  // refused: they share the first worker's, and work all the same
+    status = start();
+  });
+  starter.join();
+  return status;
 }
 
 void PrintWorkers(const Workers& workers, std::ostream& out) {
