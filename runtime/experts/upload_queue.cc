@@ -60,6 +60,7 @@ absl::Status UploadQueue::broken() const {
 
 void UploadQueue::Upload(SlotRef slot, std::span<const std::byte> from, UploadSink& sink,
                          uint32_t index) {
+  const bool staged = !IsInPlace(from);
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return in_flight_ + waiting_ < items_.size() || !broken_.ok(); });
   if (!broken_.ok()) {
@@ -67,15 +68,12 @@ void UploadQueue::Upload(SlotRef slot, std::span<const std::byte> from, UploadSi
     lock.unlock();
     return sink.OnUploaded(index, why);
   }
-  const bool in_place = IsInPlace(from);
+  const bool was_idle = in_flight_ + waiting_ == 0;
   At(first_ + in_flight_ + waiting_) = {
-      .slot = slot, .from = from, .sink = &sink, .index = index, .staged = !in_place};
+      .slot = slot, .from = from, .sink = &sink, .index = index, .staged = staged};
   ++waiting_;
-  // At once, where nothing has to be copied by hand: waking the watcher takes longer than this.
-  if (in_place && waiting_ == 1 && in_flight_ < options_.in_flight_max) {
-    begin_error_.Update(Begin(lock));
-  }
-  changed_.notify_all();
+  lock.unlock();
+  if (was_idle) changed_.notify_all();  // otherwise the watcher looks soon
 }
 
 bool UploadQueue::IsInPlace(std::span<const std::byte> from) const {
@@ -87,6 +85,8 @@ bool UploadQueue::IsInPlace(std::span<const std::byte> from) const {
   return true;
 }
 
+// What the engine is asked for may take a driver tens of microseconds: only the watcher does, and
+// without the mutex, so that nobody who hands over an upload waits for it.
 absl::Status UploadQueue::CopyInPlace(const Item& item) {
   for (uint64_t done = 0; done < item.from.size();) {
     const std::span<const std::byte> rest = item.from.subspan(done);
@@ -98,7 +98,7 @@ absl::Status UploadQueue::CopyInPlace(const Item& item) {
   return absl::OkStatus();
 }
 
-absl::Status UploadQueue::CopyStaged(std::unique_lock<std::mutex>& lock, const Item& item) {
+absl::Status UploadQueue::CopyStaged(const Item& item) {
   if (piece_count_ == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(NameOf(item.slot),
@@ -109,13 +109,11 @@ absl::Status UploadQueue::CopyStaged(std::unique_lock<std::mutex>& lock, const I
   for (uint64_t done = 0; done < item.from.size();) {
     const uint32_t piece = next_piece_++ % piece_count_;
     if (piece_used_[piece] != 0) {
-      HEARTH_RETURN_IF_ERROR(Await(lock, PieceMark(piece), item.slot));
+      HEARTH_RETURN_IF_ERROR(Await(PieceMark(piece), item.slot));
     }
     const uint64_t bytes = std::min<uint64_t>(piece_bytes, item.from.size() - done);
     const std::span<std::byte> staged = engine_.staging().subspan(piece * piece_bytes, bytes);
-    lock.unlock();
     std::memcpy(staged.data(), item.from.data() + done, bytes);
-    lock.lock();
     HEARTH_RETURN_IF_ERROR(engine_.Copy(item.slot, done, staged));
     HEARTH_RETURN_IF_ERROR(engine_.Mark(PieceMark(piece)));
     piece_used_[piece] = 1;
@@ -124,12 +122,19 @@ absl::Status UploadQueue::CopyStaged(std::unique_lock<std::mutex>& lock, const I
   return absl::OkStatus();
 }
 
-// It counts as waiting until it has begun, so that nobody begins another one before it.
+// It counts as waiting until it has begun.
 absl::Status UploadQueue::Begin(std::unique_lock<std::mutex>& lock) {
   const uint64_t sequence = first_ + in_flight_;
   const Item item = At(sequence);
-  HEARTH_RETURN_IF_ERROR(item.staged ? CopyStaged(lock, item) : CopyInPlace(item));
-  HEARTH_RETURN_IF_ERROR(engine_.Mark(UploadMark(sequence)));
+  lock.unlock();
+  absl::Status status;
+  {
+    const std::lock_guard engine_lock(engine_mutex_);
+    status = item.staged ? CopyStaged(item) : CopyInPlace(item);
+    if (status.ok()) status = engine_.Mark(UploadMark(sequence));
+  }
+  lock.lock();
+  HEARTH_RETURN_IF_ERROR(status);
   if (in_flight_ == 0) oldest_since_ns_ = clock_.NowNs();
   ++in_flight_;
   --waiting_;
@@ -142,28 +147,29 @@ absl::Status UploadQueue::Late(SlotRef slot) const {
                    " ms; the card does not answer: restart, and see the kernel's log for it"));
 }
 
-absl::Status UploadQueue::Await(std::unique_lock<std::mutex>& lock, uint32_t mark, SlotRef slot) {
+absl::Status UploadQueue::Await(uint32_t mark, SlotRef slot) const {
   const int64_t begin_ns = clock_.NowNs();
   for (;;) {
     HEARTH_ASSIGN_OR_RETURN(const bool passed, engine_.HasPassed(mark));
     if (passed) return absl::OkStatus();
     if (clock_.NowNs() - begin_ns > options_.timeout_ns) return Late(slot);
-    changed_.wait_for(lock, std::chrono::nanoseconds(options_.poll_ns));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(options_.poll_ns));
   }
 }
 
 absl::Status UploadQueue::Read(SlotRef slot, std::span<std::byte> into) {
-  std::unique_lock lock(mutex_);
-  HEARTH_RETURN_IF_ERROR(broken_);
+  HEARTH_RETURN_IF_ERROR(broken());
+  const std::lock_guard engine_lock(engine_mutex_);
   HEARTH_RETURN_IF_ERROR(engine_.CopyBack(slot, into, ReadMark()));
-  return Await(lock, ReadMark(), slot);
+  return Await(ReadMark(), slot);
 }
 
-absl::Status UploadQueue::Verify(std::unique_lock<std::mutex>& lock, const Item& item) {
+absl::Status UploadQueue::Verify(const Item& item) {
   if (options_.verify_into.empty()) return absl::OkStatus();
+  const std::lock_guard engine_lock(engine_mutex_);
   const std::span<std::byte> read = options_.verify_into.first(item.from.size());
   HEARTH_RETURN_IF_ERROR(engine_.CopyBack(item.slot, read, VerifyMark()));
-  HEARTH_RETURN_IF_ERROR(Await(lock, VerifyMark(), item.slot));
+  HEARTH_RETURN_IF_ERROR(Await(VerifyMark(), item.slot));
   const auto [at, expected] = std::ranges::mismatch(read, item.from);
   if (at == read.end()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(NameOf(item.slot), ": byte ", at - read.begin(), " of ",
@@ -171,9 +177,17 @@ absl::Status UploadQueue::Verify(std::unique_lock<std::mutex>& lock, const Item&
                                           ", copied was ", std::to_integer<int>(*expected)));
 }
 
-absl::StatusOr<bool> UploadQueue::OldestHasEnded() {
-  HEARTH_ASSIGN_OR_RETURN(const bool ended, engine_.HasPassed(UploadMark(first_)));
-  if (!ended && clock_.NowNs() - oldest_since_ns_ > options_.timeout_ns) {
+// Whether the oldest in flight has ended, well or not.
+absl::StatusOr<bool> UploadQueue::OldestHasEnded(std::unique_lock<std::mutex>& lock) {
+  const uint32_t mark = UploadMark(first_);
+  lock.unlock();
+  absl::StatusOr<bool> ended = false;
+  {
+    const std::lock_guard engine_lock(engine_mutex_);
+    ended = engine_.HasPassed(mark);
+  }
+  lock.lock();
+  if (ended.ok() && !*ended && clock_.NowNs() - oldest_since_ns_ > options_.timeout_ns) {
     return Late(At(first_).slot);
   }
   return ended;
@@ -205,16 +219,18 @@ void UploadQueue::Break(std::unique_lock<std::mutex>& lock, const absl::Status& 
 }
 
 void UploadQueue::Step(std::unique_lock<std::mutex>& lock) {
-  if (!begin_error_.ok()) return Break(lock, begin_error_);
   if (waiting_ > 0 && in_flight_ < options_.in_flight_max) {
     if (absl::Status status = Begin(lock); !status.ok()) return Break(lock, status);
   }
   if (in_flight_ == 0) return;
-  const absl::StatusOr<bool> ended = OldestHasEnded();
+  const absl::StatusOr<bool> ended = OldestHasEnded(lock);
   if (!ended.ok()) return Break(lock, ended.status());
   if (*ended) {
     const Item item = At(first_);
-    return AnswerOldest(lock, Verify(lock, item));
+    lock.unlock();
+    const absl::Status status = Verify(item);
+    lock.lock();
+    return AnswerOldest(lock, status);
   }
   if (waiting_ > 0 && in_flight_ < options_.in_flight_max) return;
   changed_.wait_for(lock, std::chrono::nanoseconds(options_.poll_ns));

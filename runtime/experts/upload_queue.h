@@ -70,16 +70,18 @@ class UploadQueue {
   uint32_t ReadMark() const { return PieceMark(piece_count_); }
   uint32_t VerifyMark() const { return PieceMark(piece_count_) + 1; }
 
-  // All of these with the mutex held; those that are given the lock may let go of it for a while.
-  // Only the watcher answers.
+  // With the engine's mutex held, but for the first and the last.
   bool IsInPlace(std::span<const std::byte> from) const;
   absl::Status CopyInPlace(const Item& item);
-  absl::Status CopyStaged(std::unique_lock<std::mutex>& lock, const Item& item);
-  absl::Status Begin(std::unique_lock<std::mutex>& lock);  // of the first that waits
-  absl::Status Await(std::unique_lock<std::mutex>& lock, uint32_t mark, SlotRef slot);
-  absl::Status Verify(std::unique_lock<std::mutex>& lock, const Item& item);
-  absl::StatusOr<bool> OldestHasEnded();
+  absl::Status CopyStaged(const Item& item);
+  absl::Status Await(uint32_t mark, SlotRef slot) const;
   absl::Status Late(SlotRef slot) const;
+
+  // The watcher's. Those that are given the lock are called with the mutex held and may let go of
+  // it for a while; without it while the engine is asked.
+  absl::Status Begin(std::unique_lock<std::mutex>& lock);  // of the first that waits
+  absl::StatusOr<bool> OldestHasEnded(std::unique_lock<std::mutex>& lock);
+  absl::Status Verify(const Item& item);
   void AnswerOldest(std::unique_lock<std::mutex>& lock, const absl::Status& status);
   void Break(std::unique_lock<std::mutex>& lock, const absl::Status& why);
   void Step(std::unique_lock<std::mutex>& lock);
@@ -90,19 +92,20 @@ class UploadQueue {
   const UploadQueueOptions options_;
   const uint32_t piece_count_;
 
-  mutable std::mutex mutex_;  // guards what follows and the engine
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::vector<Item> items_;  // a ring: in flight, then waiting
   uint64_t first_ = 0;       // sequence number of the oldest
   uint32_t in_flight_ = 0;   // of them, begun
   uint32_t waiting_ = 0;
   int64_t oldest_since_ns_ = 0;  // since when the oldest in flight has been that
-  uint32_t next_piece_ = 0;
-  std::vector<uint8_t> piece_used_;  // its mark has been set
   UploadStats stats_;
-  absl::Status begin_error_;  // of an upload that its caller began: the watcher deals with it
   absl::Status broken_;
   bool stopping_ = false;
+  std::mutex engine_mutex_;  // guards the engine's copies and marks, and what belongs to them:
+  uint32_t next_piece_ = 0;
+  std::vector<uint8_t> piece_used_;  // its mark has been set
+
   std::thread watcher_;
 };
 

@@ -207,6 +207,8 @@ TEST_F(UploadQueueTest, OnlyAFewAreUnderWayAtATime) {
   Make({.ends_at_once = false}, {.in_flight_max = 2}, 6);
   PinAll();
   for (uint32_t i = 0; i < 6; ++i) Upload(i);
+  while (engine_->begun_count() < 2) YieldFor(50);
+  YieldFor(200);
   EXPECT_EQ(engine_->begun_count(), 2u);
   engine_->EndUpTo(1);
   heard_.Await(1);
