@@ -4,6 +4,7 @@
 #include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/exchange/find_hits.cuh"
 #include "gpu_kernels/ops/exchange/layer_words.cuh"
+#include "gpu_kernels/ops/mixer/activate_quantize.cuh"
 #include "gpu_kernels/ops/mixer/router_choice.cuh"
 #include "gpu_kernels/ops/mixer/shape_checks.h"
 #include "runtime/base/status.h"
@@ -73,17 +74,21 @@ __device__ bool RowsAreWanted(const LayerWords& words) {
   return (word & 1) != 0;
 }
 
-// That the rows have arrived takes microseconds to make sure of, so it is only said to a host that
-// waits for it. `asks`: a block beside these knows that, and says so.
+// That the rows have arrived takes a microsecond to make sure of, which passes while the routes are
+// chosen; it is said only to a host that waits for it. `asks`: a block beside these knows that, and
+// says so.
 __device__ void PublishRows(const LayerWords& words, uint32_t block, bool asks, uint64_t* arrived,
                             const PublishParts& parts) {
   for (uint32_t i = 0; i < parts.count; ++i) {
     CopyShare(parts.part[i], block * blockDim.x + threadIdx.x, kPublishBlocks * blockDim.x);
   }
   __syncthreads();
-  if (threadIdx.x != 0 || (asks && !RowsAreWanted(words))) return;
+  AllowLaunchAfter();
+  if (threadIdx.x != 0) return;
   const uint32_t sequence = words.state->sequence;
-  StoreRelease(arrived + block, TaggedWord(sequence, 0));
+  __threadfence_system();
+  if (asks && !RowsAreWanted(words)) return;
+  StoreRelaxed(arrived + block, TaggedWord(sequence, 0));
   if (block == 0) Stamp(words, sequence, ExchangeStamp::kPublishEnd);
 }
 
@@ -94,27 +99,44 @@ __global__ void PublishAheadKernel(const CardState* state, const uint32_t* exper
   StoreRelaxed(ahead + threadIdx.x, TaggedWord(state->sequence, expert[threadIdx.x]));
 }
 
-// The first block publishes the routes if there is one more than kPublishBlocks, or only one; the
-// others each a share of the rows. Blocks start in order, so that the first waits for none. With
-// kPerLane != 0 it makes the router's choice before, a warp for each row (router_choice.cuh).
+// What the blocks of a publication do, in this order.
+struct PublishBlocks {
+  uint32_t routes = 0;  // 0 or 1
+  uint32_t rows = 0;    // 0 or kPublishBlocks
+  uint32_t activation = 0;
+};
+
+// A vector for each thread of these blocks, row after row.
+__device__ void ActivateShare(const GpuActivateQuantizeArgs& args, uint32_t block) {
+  const uint32_t padded = PaddedVectors(args.cols);
+  const uint32_t at = block * blockDim.x + threadIdx.x;
+  const uint32_t row = at / padded;
+  ActivateVector(args, row, at - row * padded, row < args.rows);
+}
+
+// Blocks start in order, so that the one that publishes the routes waits for none. With kPerLane
+// != 0 it makes the router's choice before, a warp for each row (router_choice.cuh).
 template <uint32_t kPerLane>
 __global__ void __launch_bounds__(kExchangeEntriesMax)
-    PublishKernel(LayerWords words, GpuRouterArgs router, RouteWords routes, HitSearch search,
-                  uint64_t* arrived, const __grid_constant__ PublishParts parts) {
+    PublishKernel(LayerWords words, PublishBlocks blocks, GpuRouterArgs router, RouteWords routes,
+                  HitSearch search, GpuActivateQuantizeArgs activation, uint64_t* arrived,
+                  const __grid_constant__ PublishParts parts) {
   AwaitLaunchBefore();
-  AllowLaunchAfter();
-  const bool has_routes = gridDim.x != kPublishBlocks;
-  if (has_routes && blockIdx.x == 0) {
+  if (blockIdx.x < blocks.routes) {
     if constexpr (kPerLane != 0) {
       __shared__ Candidate room[kExchangeRowsMax][kWarpLanes];
       const uint32_t warp = threadIdx.x / kWarpLanes;
       if (warp < router.rows) (void)ChooseExperts<kPerLane>(router, warp, room[warp]);
       __syncthreads();
     }
+    AllowLaunchAfter();
     PublishRoutes(words, routes, search);
-  } else {
-    PublishRows(words, blockIdx.x - (has_routes ? 1 : 0), has_routes && search.table != nullptr,
+  } else if (blockIdx.x < blocks.routes + blocks.rows) {
+    PublishRows(words, blockIdx.x - blocks.routes, blocks.routes != 0 && search.table != nullptr,
                 arrived, parts);
+  } else {
+    ActivateShare(activation, blockIdx.x - blocks.routes - blocks.rows);
+    AllowLaunchAfter();
   }
 }
 
@@ -190,10 +212,17 @@ absl::Status Launch(const WindowExchange& exchange, LayerId layer, const Publish
   const ExchangeLayout& l = exchange.layout();
   const uint32_t entries = args.rows * l.shape.ranks;
   const uint32_t entry_threads = (entries + 31) / 32 * 32;
-  const uint32_t blocks = (published.rows ? kPublishBlocks : 0) + (published.routes ? 1 : 0);
   const uint32_t choice_threads = chooses ? router.rows * kWarpLanes : 0;
   const uint32_t threads =
       std::max({published.rows ? kPublishThreads : 0, entry_threads, choice_threads});
+  PublishBlocks blocks = {.routes = published.routes ? 1u : 0u,
+                          .rows = published.rows ? kPublishBlocks : 0};
+  const GpuActivateQuantizeArgs& activation = args.activation;
+  if (activation.x != nullptr) {
+    HEARTH_RETURN_IF_ERROR(CheckActivateQuantize(activation));
+    const uint32_t vectors = activation.rows * PaddedVectors(activation.cols);
+    blocks.activation = (vectors + threads - 1) / threads;
+  }
   const RouteWords routes = {.expert = args.expert,
                              .weight = args.weight,
                              .expert_words = LayerWordsAt(exchange, layer, l.routes_offset_bytes),
@@ -203,9 +232,11 @@ absl::Status Launch(const WindowExchange& exchange, LayerId layer, const Publish
                       : router.expert_count <= 4 * kWarpLanes  ? PublishKernel<4>
                       : router.expert_count <= 16 * kWarpLanes ? PublishKernel<16>
                                                                : PublishKernel<32>;
-  return LaunchOverlapping("publication", kernel, {.blocks = blocks, .threads = threads}, stream,
-                           WordsOf(exchange, layer), router, routes, SearchOf(exchange, layer),
-                           LayerWordsAt(exchange, layer, l.arrived_offset_bytes), parts);
+  return LaunchOverlapping(
+      "publication", kernel,
+      {.blocks = blocks.routes + blocks.rows + blocks.activation, .threads = threads}, stream,
+      WordsOf(exchange, layer), blocks, router, routes, SearchOf(exchange, layer), activation,
+      LayerWordsAt(exchange, layer, l.arrived_offset_bytes), parts);
 }
 
 }  // namespace
@@ -224,6 +255,7 @@ absl::Status LaunchPublishRows(const WindowExchange& exchange, LayerId layer,
                                const PublishArgs& args, CudaStreamView stream) {
   PublishArgs rows = args;
   rows.router = {};
+  rows.activation = {};
   return Launch(exchange, layer, rows, {.rows = true}, stream);
 }
 

@@ -23,6 +23,7 @@
 #include "gpu_kernels/ops/exchange/exchange_layout.h"
 #include "gpu_kernels/ops/exchange/output_wait.h"
 #include "gpu_kernels/ops/expert_ffn.h"
+#include "gpu_kernels/ops/mixer/activate_quantize.h"
 #include "gpu_kernels/ops/mixer/router.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/ids.h"
@@ -92,6 +93,8 @@ struct PublishArgs {
   // With logits: makes the router's choice in the same launch, for as many rows; what is published
   // is then there before.
   GpuRouterArgs router;
+  // With x: computed beside, in the same launch; nothing that is published. LaunchPublish only.
+  GpuActivateQuantizeArgs activation;
   const uint32_t* expert = nullptr;  // (rows, ranks)
   const float* weight = nullptr;     // (rows, ranks)
   QuantizedRows u;                   // (rows, hidden)

@@ -306,6 +306,19 @@ GpuRouterArgs RouterChoice(const GpuPass& pass) {
           .renormalise = g.moe.renormalise};
 }
 
+GpuActivateQuantizeArgs SharedActivation(const GpuPass& pass) {
+  const GpuPassBuffers& b = pass.buffers;
+  const uint32_t width = pass.geometry.moe.shared_width;
+  return {.function = RowFunction::kSwiglu,
+          .x = b.shared_gate,
+          .up = b.shared_up,
+          .x_stride = width,
+          .y = b.shared_gate,
+          .quantized = b.shared_q,
+          .rows = pass.rows,
+          .cols = width};
+}
+
 absl::Status EnqueueRotaryTables(const GpuPass& pass) {
   const ModelGeometry& g = pass.geometry;
   const GpuPassBuffers& b = pass.buffers;
@@ -387,6 +400,11 @@ absl::Status EnqueueFirstHalf(const GpuPass& pass, uint32_t layer, const float* 
 }
 
 absl::Status EnqueueBeforeExperts(const GpuPass& pass, uint32_t layer) {
+  HEARTH_RETURN_IF_ERROR(LaunchActivateQuantize(SharedActivation(pass), pass.stream));
+  return EnqueueAfterActivation(pass, layer);
+}
+
+absl::Status EnqueueAfterActivation(const GpuPass& pass, uint32_t layer) {
   const ModelGeometry& g = pass.geometry;
   const GpuPassBuffers& b = pass.buffers;
   if (b.u_rotated_q != nullptr) {
@@ -401,15 +419,6 @@ absl::Status EnqueueBeforeExperts(const GpuPass& pass, uint32_t layer) {
   }
   const GpuMoeWeights& w = pass.weights.layer(layer).moe;
   const uint32_t width = g.moe.shared_width;
-  HEARTH_RETURN_IF_ERROR(LaunchActivateQuantize({.function = RowFunction::kSwiglu,
-                                                 .x = b.shared_gate,
-                                                 .up = b.shared_up,
-                                                 .x_stride = width,
-                                                 .y = b.shared_gate,
-                                                 .quantized = b.shared_q,
-                                                 .rows = pass.rows,
-                                                 .cols = width},
-                                                pass.stream));
   return EnqueueMatmul(
       {.x = b.shared_gate, .quantized = b.shared_q, .rows = pass.rows, .cols = width},
       {To(w.shared_down, b.shared_y)}, pass.window, pass.stream);

@@ -14,6 +14,7 @@
 #include "gpu_kernels/device/stream.h"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/exchange/output_wait.h"
+#include "gpu_kernels/ops/mixer/activate_quantize.h"
 #include "gpu_kernels/ops/mixer/router.h"
 #include "gpu_kernels/ops/pass_table.h"
 #include "pack/format/geometry.h"
@@ -62,6 +63,9 @@ GpuRouterArgs RouterChoice(const GpuPass& pass);
 // What may run while the host looks at the routes: the experts' input in XT's form where that is
 // wanted, and the rest of the shared expert, which needs nothing of the routed ones.
 absl::Status EnqueueBeforeExperts(const GpuPass& pass, uint32_t layer);
+// The same in two parts, the first of which may be in a launch of more.
+GpuActivateQuantizeArgs SharedActivation(const GpuPass& pass);
+absl::Status EnqueueAfterActivation(const GpuPass& pass, uint32_t layer);
 // Experts combined in rank order and written into the streams. Without outputs of the host (y ==
 // null) every entry is in buffers.expert_y.
 absl::Status EnqueueSecondHalf(const GpuPass& pass, uint32_t layer, const HostOutputs& outputs);

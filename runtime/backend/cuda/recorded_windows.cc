@@ -83,6 +83,7 @@ absl::Status RecordedWindows::RecordLayer(const GpuPass& pass, uint32_t layer,
   HEARTH_RETURN_IF_ERROR(LaunchPublish(
       *exchange_, id,
       {.router = RouterChoice(pass),
+       .activation = SharedActivation(pass),
        .expert = replays ? Replayed(replayed_on_card_->data(), layer) : b.route_expert,
        .weight = b.route_weight,
        .u = {.q = b.u_q.q,
@@ -93,7 +94,7 @@ absl::Status RecordedWindows::RecordLayer(const GpuPass& pass, uint32_t layer,
        .x = b.u,
        .rows = pass.rows},
       pass.stream));
-  HEARTH_RETURN_IF_ERROR(EnqueueBeforeExperts(pass, layer));
+  HEARTH_RETURN_IF_ERROR(EnqueueAfterActivation(pass, layer));
   if (recorder_ != nullptr) {
     HEARTH_RETURN_IF_ERROR(recorder_->RecordExperts(id, pass.rows, exchange_->hits()));
   }

@@ -1,4 +1,5 @@
-// Routes that are published in the launch that chooses them: they are the router's own.
+// Routes that are published in the launch that chooses them: they are the router's own; and what
+// that launch computes beside is what a launch of its own makes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -20,7 +21,7 @@ constexpr uint32_t kHidden = 64;
 class PublishChoice : public OnGpu {
  protected:
   // Device memory: logits, routes and weights of LaunchRouter, then of the publication, a NaN flag,
-  // and rows.
+  // rows, and activated rows, their values in int8, scales and sums.
   static constexpr uint64_t kArrayBytes = 1 << 16;
   template <class T>
   T* At(uint32_t array) const {
@@ -37,7 +38,7 @@ class PublishChoice : public OnGpu {
   }
 
   void Check(uint32_t expert_count, uint32_t ranks, uint32_t rows, bool renormalise) {
-    auto memory = DeviceBuffer::Create(gpu().id, 8 * kArrayBytes);
+    auto memory = DeviceBuffer::Create(gpu().id, 12 * kArrayBytes);
     ASSERT_TRUE(memory.ok()) << memory.status();
     memory_.emplace(*std::move(memory));
     ASSERT_TRUE(FillBytes(*memory_, std::byte{0}, stream().view()).ok());
@@ -65,11 +66,27 @@ class PublishChoice : public OnGpu {
     ASSERT_TRUE(LaunchRouter(router, stream().view()).ok());
     router.expert = At<uint32_t>(3);
     router.weight = At<float>(4);
+    // What runs beside it, in two launches as in one.
+    GpuActivateQuantizeArgs activation{.function = RowFunction::kSwiglu,
+                                       .x = At<float>(0),
+                                       .up = At<float>(0) + 8,
+                                       .x_stride = expert_count,
+                                       .y = At<float>(7),
+                                       .quantized = {.q = At<int8_t>(8),
+                                                     .scale = At<float>(9),
+                                                     .sum16 = At<int32_t>(9) + kArrayBytes / 8},
+                                       .rows = rows,
+                                       .cols = expert_count - 8};
+    ASSERT_TRUE(LaunchActivateQuantize(activation, stream().view()).ok());
+    const std::vector<std::byte> activated = Read<std::byte>(7, 3 * kArrayBytes);
+    const std::vector<std::byte> nothing(activated.size());
+    ASSERT_TRUE(CopyToDevice(nothing, *memory_, 7 * kArrayBytes, stream().view()).ok());
     ExchangeHost& host = (*exchange)->host();
     host.BeginWindow();
     ASSERT_TRUE(LaunchBeginWindow(**exchange, stream().view()).ok());
     const absl::Status launched = LaunchPublish(**exchange, LayerId(0),
                                                 {.router = router,
+                                                 .activation = activation,
                                                  .expert = router.expert,
                                                  .weight = router.weight,
                                                  .x = At<float>(6),
@@ -84,6 +101,7 @@ class PublishChoice : public OnGpu {
     EXPECT_EQ(Read<uint32_t>(3, entries), expert);
     EXPECT_EQ(Read<float>(4, entries), weight);
     EXPECT_EQ(std::vector<uint32_t>(routes->begin(), routes->end()), expert);
+    EXPECT_EQ(Read<std::byte>(7, 3 * kArrayBytes), activated);
     EXPECT_EQ(std::memcmp(host.weights().data(), weight.data(), entries * sizeof(float)), 0);
   }
 
