@@ -28,7 +28,9 @@ constexpr uint32_t PaddedRows(uint32_t rows) {
   return rows <= kTensorRows ? kTensorRows : kMatmulRowsMax;
 }
 // Classes of row counts, for which kernels are compiled.
-constexpr uint32_t RowsClass(uint32_t rows) { return rows == 1 ? 1 : PaddedRows(rows); }
+constexpr uint32_t RowsClass(uint32_t rows) {
+  return rows == 1 ? 1 : rows <= 4 ? 4 : PaddedRows(rows);
+}
 
 struct SharedLayout {
   uint32_t quads;  // of a band
@@ -186,6 +188,7 @@ absl::Status LaunchGatedMix(const GpuGatedMixArgs& args, CudaStreamView stream) 
   const SharedLayout layout = LayOut(args);
   const uint32_t rows_class = RowsClass(args.rows);
   const auto kernel = rows_class == 1             ? GatedMixKernel<1>
+                      : rows_class == 4           ? GatedMixKernel<4>
                       : rows_class == kTensorRows ? GatedMixKernel<8>
                                                   : GatedMixKernel<16>;
   HEARTH_RETURN_IF_ERROR(AllowSharedBytes(reinterpret_cast<const void*>(kernel), layout.bytes));

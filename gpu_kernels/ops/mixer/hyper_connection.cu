@@ -1,8 +1,10 @@
 // The kernels of hyper_connection.h and combine.h.
 #include <string_view>
 
+#include "gpu_kernels/device/cluster.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/device/launch.cuh"
+#include "gpu_kernels/ops/dense/launch_limits.cuh"
 #include "gpu_kernels/ops/exchange/output_wait.cuh"
 #include "gpu_kernels/ops/mixer/hyper_connection.h"
 #include "gpu_kernels/ops/mixer/row_vectors.cuh"
@@ -16,6 +18,7 @@ constexpr uint32_t kRanksInFlight = 10;
 constexpr uint32_t kCombineThreadsMax = 640;  // leaves registers for kRanksInFlight vectors
 constexpr uint32_t kColumnThreads = 128;      // of the kernels that are element-wise along a row
 constexpr uint32_t kStreamsInFlight = 4;
+constexpr uint32_t kClusterBlocksMax = 8;  // of every card that has clusters
 
 // The weights and places of a row's expert outputs: lane r of a warp has those of rank r.
 struct LaneRank {
@@ -61,28 +64,52 @@ __device__ inline float4 CombineVector(const GpuCombineSource& from, const LaneR
   return MapVector(acc, shared, [gate](float a, float v) { return __fmaf_rn(gate, v, a); });
 }
 
-// What the write leaves in vector i of stream s of a row; `h` is what is there. All lanes of the
-// warp call.
-template <bool kCombine>
-__device__ inline float4 WrittenVector(const GpuStreamStepArgs& args, const LaneRank& rank,
-                                       uint32_t row, float inject, uint32_t i, bool there,
-                                       float4 h) {
-  if (args.write == StreamWrite::kNone) return h;
+// How a step finds the combination of a row's experts.
+enum class Combining : uint8_t {
+  kNone,    // it writes something else
+  kAlone,   // each block all of it
+  kShared,  // the blocks of a row are a cluster, each makes a part and gives it to the others
+};
+
+// The thread's vector of a combination that the blocks of a cluster make together: each output
+// crosses the link, or the card's cache, once for a row and not once for a stream. `combined`:
+// shared memory for the whole row, (hidden / 4). All threads call, once, and after
+// ArriveAtCluster().
+__device__ inline float4 CombineTogether(const GpuCombineSource& from, uint32_t row,
+                                         uint32_t hidden, float4* combined) {
+  const uint32_t vectors = hidden / 4;
+  const uint32_t share = (vectors + gridDim.x - 1) / gridDim.x;
+  const uint32_t i = ClusterRank() * share + threadIdx.x;
+  const bool there = threadIdx.x < share && i < vectors;
   float4 y = {0, 0, 0, 0};
-  if (kCombine) {
-    y = CombineVector(args.combine, rank, row, args.hidden, i, there);
-  } else if (there) {
-    y = LoadVector(args.y, size_t{row} * (args.hidden / 4) + i);
+  if (threadIdx.x / kWarpLanes * kWarpLanes < share) {
+    y = CombineVector(from, RankOfLane(from, row), row, hidden, i, there);
   }
-  if (args.write == StreamWrite::kBroadcast) return y;
+  AwaitCluster();  // all blocks have started
+  for (uint32_t block = 0; there && block < gridDim.x; ++block) {
+    InClusterBlock(combined, block)[i] = y;
+  }
+  ArriveAtCluster();
+  AwaitCluster();
+  return threadIdx.x < vectors ? combined[threadIdx.x] : float4{0, 0, 0, 0};
+}
+
+// What the write of `y` leaves in a vector of a stream; `h` is what is there.
+__device__ inline float4 WrittenVector(StreamWrite write, float inject, float4 y, float4 h) {
+  if (write == StreamWrite::kNone) return h;
+  if (write == StreamWrite::kBroadcast) return y;
   return MapVector(y, h, [inject](float v, float old) { return __fmaf_rn(inject, v, old); });
 }
 
 // Block (s, row): one stream of one row, kVectors vectors a thread.
-template <uint32_t kVectors, bool kCombine>
-__global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax : 1024) : 512, 1)
-    StreamStepKernel(const GpuStreamStepArgs args) {
+template <uint32_t kVectors, Combining kCombining>
+__global__ void __launch_bounds__(kVectors == 1
+                                      ? (kCombining != Combining::kNone ? kCombineThreadsMax : 1024)
+                                      : 512,
+                                  1) StreamStepKernel(const GpuStreamStepArgs args) {
+  static_assert(kCombining != Combining::kShared || kVectors == 1);
   __shared__ float partial[kBlockWarpsMax];
+  if constexpr (kCombining == Combining::kShared) ArriveAtCluster();
   const uint32_t row = blockIdx.y;
   const uint32_t stream = blockIdx.x;
   const uint32_t vectors = args.hidden / 4;
@@ -95,13 +122,13 @@ __global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax
     const bool wanted = args.norm != nullptr && i < vectors;
     w[k] = wanted ? LoadVector(args.norm, size_t{stream} * vectors + i) : float4{0, 0, 0, 0};
   }
-  if (kCombine && args.combine.wait.words.state != nullptr) {
+  if (kCombining != Combining::kNone && args.combine.wait.words.state != nullptr) {
     AwaitOutputs(args.combine.wait, row == 0 && stream == 0);
   } else {
     AwaitLaunchBefore();
   }
   LaneRank rank = {};
-  if (kCombine) rank = RankOfLane(args.combine, row);
+  if (kCombining == Combining::kAlone) rank = RankOfLane(args.combine, row);
   const float inject = args.inject != nullptr ? args.inject[row * args.streams + stream] : 1.0f;
 #pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k) {
@@ -109,12 +136,23 @@ __global__ void __launch_bounds__(kVectors == 1 ? (kCombine ? kCombineThreadsMax
     const bool wanted = args.write != StreamWrite::kBroadcast && i < vectors;
     h[k] = wanted ? LoadVector(args.h, first + i) : float4{0, 0, 0, 0};
   }
+  float4 together = {0, 0, 0, 0};
+  if constexpr (kCombining == Combining::kShared) {
+    __shared__ float4 combined[kCombineThreadsMax];
+    together = CombineTogether(args.combine, row, args.hidden, combined);
+  }
   float sum = 0;
 #pragma unroll
   for (uint32_t k = 0; k < kVectors; ++k) {
     const uint32_t i = threadIdx.x + k * blockDim.x;
-    h[k] = WrittenVector<kCombine>(args, rank, row, inject, i, i < vectors, h[k]);
+    float4 y = together;
+    if (kCombining == Combining::kAlone) {
+      y = CombineVector(args.combine, rank, row, args.hidden, i, i < vectors);
+    } else if (kCombining == Combining::kNone && args.write != StreamWrite::kNone && i < vectors) {
+      y = LoadVector(args.y, size_t{row} * vectors + i);
+    }
     if (i >= vectors) continue;
+    h[k] = WrittenVector(args.write, inject, y, h[k]);
     if (args.write != StreamWrite::kNone) StoreVector(args.h, first + i, h[k]);
     sum = AddSquares(h[k], sum);
   }
@@ -185,14 +223,23 @@ absl::Status LaunchStreamStep(const GpuStreamStepArgs& args, CudaStreamView stre
   const LaunchShape a_vector_each = {.blocks = blocks, .threads = RoundUpToWarp(vectors)};
   const LaunchShape several_each = {.blocks = blocks, .threads = 512};
   constexpr std::string_view kWhat = "launch of a step of the residual streams";
-  if (args.write == StreamWrite::kCombine) {
-    return vectors <= kCombineThreadsMax
-               ? LaunchOverlapping(kWhat, StreamStepKernel<1, true>, a_vector_each, stream, args)
-               : LaunchOverlapping(kWhat, StreamStepKernel<8, true>, several_each, stream, args);
+  const auto launch = [&](const auto kernel, const LaunchShape& shape) {
+    return LaunchOverlapping(kWhat, kernel, shape, stream, args);
+  };
+  if (args.write != StreamWrite::kCombine) {
+    return vectors <= 1024 ? launch(StreamStepKernel<1, Combining::kNone>, a_vector_each)
+                           : launch(StreamStepKernel<8, Combining::kNone>, several_each);
   }
-  return vectors <= 1024
-             ? LaunchOverlapping(kWhat, StreamStepKernel<1, false>, a_vector_each, stream, args)
-             : LaunchOverlapping(kWhat, StreamStepKernel<8, false>, several_each, stream, args);
+  if (vectors > kCombineThreadsMax) {
+    return launch(StreamStepKernel<8, Combining::kAlone>, several_each);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const bool clusters, HasClusters(stream.gpu()));
+  if (!clusters || args.combine.host_y == nullptr || args.streams > kClusterBlocksMax) {
+    return launch(StreamStepKernel<1, Combining::kAlone>, a_vector_each);
+  }
+  LaunchShape shape = a_vector_each;
+  shape.cluster_blocks = args.streams;
+  return launch(StreamStepKernel<1, Combining::kShared>, shape);
 }
 
 absl::Status LaunchStreamMix(const GpuStreamMixArgs& args, CudaStreamView stream) {

@@ -60,7 +60,7 @@ TEST_F(GatedMix, HasTheBitsOfItsParts) {
     const uint32_t width = shape.streams * shape.hidden;
     const HostMatrix up = HostMatrix::Random(&prng, MatrixFormat::kQ8, width, shape.rank);
     const DeviceArray<std::byte> weights(stream(), up.bytes);
-    for (const uint32_t rows : {1u, 3u, 8u, 9u, 16u}) {
+    for (const uint32_t rows : {1u, 3u, 4u, 5u, 8u, 9u, 16u}) {
       const DeviceArray<float> low(stream(), RandomFloats(&prng, size_t{rows} * shape.rank, 5));
       const DeviceArray<float> hn(stream(), RandomFloats(&prng, size_t{rows} * width, 2));
       const DeviceArray<float> u(stream(), size_t{rows} * shape.hidden);

@@ -11,6 +11,7 @@
 
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/device/graph.h"
+#include "gpu_kernels/device/pinned_memory.h"
 #include "gpu_kernels/ops/mixer/activate_quantize.h"
 #include "gpu_kernels/ops/mixer/hyper_connection.h"
 #include "gpu_kernels/ops/mixer/ngram.h"
@@ -98,6 +99,16 @@ absl::Status BenchStep(benchmark::State& state) {
   HEARTH_ASSIGN_OR_RETURN(const UniqueStream stream, OpenStream());
   const auto rows = static_cast<uint32_t>(state.range(0));
   const auto write = static_cast<StreamWrite>(state.range(1));
+  // Of a row's ten outputs, those that the host has computed; negative: there is no host.
+  const auto host_ranks = static_cast<int32_t>(state.range(2));
+  HEARTH_ASSIGN_OR_RETURN(
+      const PinnedBuffer host_y,
+      PinnedBuffer::Create(stream.view().gpu(), uint64_t{rows} * kRanks * kHidden * 4));
+  std::vector<uint8_t> is_on_card(size_t{rows} * kRanks);
+  for (size_t i = 0; i < is_on_card.size(); ++i) {
+    is_on_card[i] = static_cast<int32_t>(i % kRanks) >= host_ranks ? 1 : 0;
+  }
+  const DeviceArray<uint8_t> on_card(stream, is_on_card);
   const DeviceArray<float> h(stream, Values(size_t{rows} * kWidth, 1));
   const DeviceArray<float> y(stream, Values(size_t{rows} * kRanks * kHidden, 1));
   const DeviceArray<float> weight(stream, Values(size_t{rows} * kRanks, 1));
@@ -105,23 +116,27 @@ absl::Status BenchStep(benchmark::State& state) {
   const DeviceArray<float> norm(stream, Values(kWidth, 1));
   const DeviceArray<float> hn(stream, size_t{rows} * kWidth);
   const DeviceQuantized quantized(stream, rows, kWidth);
-  const GpuStreamStepArgs args = {.write = write,
-                                  .h = h.data(),
-                                  .y = y.data(),
-                                  .combine = {.device_y = y.data(),
-                                              .y_stride = kHidden,
-                                              .weight = weight.data(),
-                                              .shared = y.data(),
-                                              .shared_gate = weight.data(),
-                                              .ranks = kRanks},
-                                  .inject = inject.data(),
-                                  .norm = norm.data(),
-                                  .epsilon = 1e-6f,
-                                  .hn = hn.data(),
-                                  .hn_quantized = quantized.out(),
-                                  .rows = rows,
-                                  .streams = kStreams,
-                                  .hidden = kHidden};
+  const GpuStreamStepArgs args = {
+      .write = write,
+      .h = h.data(),
+      .y = y.data(),
+      .combine = {.device_y = y.data(),
+                  .host_y = host_ranks < 0 ? nullptr
+                                           : reinterpret_cast<const float*>(host_y.device_data()),
+                  .on_card = host_ranks < 0 ? nullptr : on_card.data(),
+                  .y_stride = kHidden,
+                  .weight = weight.data(),
+                  .shared = y.data(),
+                  .shared_gate = weight.data(),
+                  .ranks = kRanks},
+      .inject = inject.data(),
+      .norm = norm.data(),
+      .epsilon = 1e-6f,
+      .hn = hn.data(),
+      .hn_quantized = quantized.out(),
+      .rows = rows,
+      .streams = kStreams,
+      .hidden = kHidden};
   const double row_bytes = kWidth * (write == StreamWrite::kNone ? 9.3 : 13.3) +
                            (write == StreamWrite::kCombine ? kRanks + 1 : 1) * kHidden * 4.0;
   return Report(state, stream, 50, rows * row_bytes + kWidth * 4.0,
@@ -292,8 +307,9 @@ void GdnRule(benchmark::State& state) {
 
 constexpr auto kMicrosecond = benchmark::kMicrosecond;
 BENCHMARK(StreamStep)  // write: 0 none, 2 add, 3 combine
-    ->ArgNames({"rows", "write"})
-    ->ArgsProduct({{1, 4, 9, 2048}, {0, 2, 3}})
+    ->ArgNames({"rows", "write", "of_host"})
+    ->ArgsProduct({{1, 4, 9, 2048}, {0, 2, 3}, {-1}})
+    ->ArgsProduct({{1, 4, 9}, {3}, {0, 1, 3}})
     ->UseManualTime()
     ->Iterations(1)
     ->Unit(kMicrosecond);
