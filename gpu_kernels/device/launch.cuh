@@ -7,6 +7,10 @@
 // AllowLaunchAfter(). In that order: every launch but the one directly before it has then ended
 // when a kernel starts. Where the card cannot (before compute capability 9.0), and after a launch
 // of the ordinary kind, all of this does nothing.
+//
+// Best is AllowLaunchAfter() behind a block's last load that others wait for: a kernel that starts
+// copies its weights ahead, which fills the path from memory, and what the one before still loads
+// waits behind that.
 #pragma once
 
 #include <cuda_runtime.h>

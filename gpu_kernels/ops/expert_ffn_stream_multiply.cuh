@@ -45,31 +45,25 @@ struct FfnLane {
   }
 };
 
-// Rows of x, 2, 4 or 8, that a warp multiplies at once. With eight, each segment takes a product of
-// its own, whose columns are all rows.
+// Rows of x, 2 or 4, that a warp multiplies at once.
 template <int kRows>
 struct FfnColumns {
-  static constexpr int kProducts = kRows == 8 ? 2 : 1;
   static constexpr int kLaneRows = kRows == 2 ? 1 : 2;  // that a lane has sums of
 
   // Row of x of column lane / 4.
   __device__ static uint32_t ColumnRow(uint32_t lane) {
     const uint32_t column = lane / 4;
-    return kRows == 8 ? column : kRows == 4 ? column % 4 : column % 4 / 2;
+    return kRows == 4 ? column % 4 : column % 4 / 2;
   }
   // Whether the lane's k are of the segment of its column.
-  __device__ static bool IsOwn(uint32_t lane) {
-    return kRows == 8 || lane / 16 == FfnLane::Of(lane).segment;
-  }
-  // Where the lane's sums of product `p` are of.
-  __device__ static FfnLane SumPlace(uint32_t lane, uint32_t p) {
-    const uint32_t segment = kRows == 8 ? p : lane % 4 / 2;
+  __device__ static bool IsOwn(uint32_t lane) { return lane / 16 == FfnLane::Of(lane).segment; }
+  // Where the lane's sums are of.
+  __device__ static FfnLane SumPlace(uint32_t lane) {
+    const uint32_t segment = lane % 4 / 2;
     return {segment, 0, lane / 4 ^ 4 * segment};
   }
   // Row of x of the lane's i-th sums.
-  __device__ static uint32_t SumRow(uint32_t lane, uint32_t i) {
-    return (kRows == 8 ? lane % 4 : lane % 2) * kLaneRows + i;
-  }
+  __device__ static uint32_t SumRow(uint32_t lane, uint32_t i) { return lane % 2 * kLaneRows + i; }
 };
 
 // The rows of x over one pair of segments, as the lane needs them: of its column and its k, zero
@@ -80,8 +74,8 @@ struct FfnX {
 
 template <int kRows>
 struct FfnSums {
-  // Of each product, row of x and weight row, 2p and 2p + 1.
-  float of[FfnColumns<kRows>::kProducts][FfnColumns<kRows>::kLaneRows][2];
+  // Of each row of x and weight row, 2p and 2p + 1.
+  float of[FfnColumns<kRows>::kLaneRows][2];
 };
 
 // All lanes of a warp. `row_of(t)` is where row t < rows of x lies in q and scale; `stage` is the
@@ -180,18 +174,13 @@ __device__ inline FfnSums<kRows> MultiplyFfnPair(const std::byte* slot, const st
   using Columns = FfnColumns<kRows>;
   using Scales = std::conditional_t<kRows == 2, float, float2>;
   constexpr uint32_t kScalesOfRow = kRows / Columns::kLaneRows;  // of Scales
-  const std::byte* scales[Columns::kProducts];
-  const Scales* x_scales[Columns::kProducts];
-#pragma unroll
-  for (int p = 0; p < Columns::kProducts; ++p) {
-    const FfnLane of = Columns::SumPlace(lane, p);
-    scales[p] =
-        slot + kPairCodeBytes + of.segment * kSegmentSubBlocks * kSubBlockScaleBytes + of.p * 2;
-    x_scales[p] = reinterpret_cast<const Scales*>(stage + kFfnXStageLineBytes) +
-                  of.segment * (kSegmentSubBlocks / 2 * kScalesOfRow) +
-                  Columns::SumRow(lane, 0) / Columns::kLaneRows;
-  }
-  float x_scale[Columns::kProducts][Columns::kLaneRows];
+  const FfnLane of = Columns::SumPlace(lane);
+  const std::byte* const scales =
+      slot + kPairCodeBytes + of.segment * kSegmentSubBlocks * kSubBlockScaleBytes + of.p * 2;
+  const auto* const x_scales = reinterpret_cast<const Scales*>(stage + kFfnXStageLineBytes) +
+                               of.segment * (kSegmentSubBlocks / 2 * kScalesOfRow) +
+                               Columns::SumRow(lane, 0) / Columns::kLaneRows;
+  float x_scale[Columns::kLaneRows];
   FfnSums<kRows> sums = {};
 #pragma unroll
   for (uint32_t b = 0; b < kSegmentSubBlocks; ++b) {
@@ -202,32 +191,28 @@ __device__ inline FfnSums<kRows> MultiplyFfnPair(const std::byte* slot, const st
     const Nvfp4Addends odd = DecodeNvfp4Addends(words.y);
     const uint32_t twice[4] = {even.twice[0], odd.twice[0], even.twice[1], odd.twice[1]};
     const uint32_t minus[4] = {even.minus[0], odd.minus[0], even.minus[1], odd.minus[1]};
-#pragma unroll
-    for (int p = 0; p < Columns::kProducts; ++p) {
-      uint2 q = x.q[b];
-      if (kRows == 8 && place.segment != p) q = {0, 0};
-      int32_t dots[4];  // weight row 2p: columns 2c, 2c + 1; weight row 2p + 1: the same
-      MultiplyAddInt8(twice, q, kStart, dots);
-      MultiplyAddInt8(minus, q, dots, dots);
-      const float2 w_scales =
-          HalfE4m3Pair(*reinterpret_cast<const uint16_t*>(scales[p] + b * kSubBlockScaleBytes));
-      if (b % 2 == 0) {
-        const Scales both = x_scales[p][b / 2 * kScalesOfRow];
-        if constexpr (kRows == 2) {
-          x_scale[p][0] = both;
-        } else {
-          x_scale[p][0] = both.x;
-          x_scale[p][1] = both.y;
-        }
+    int32_t dots[4];  // weight row 2p: columns 2c, 2c + 1; weight row 2p + 1: the same
+    const uint2 q = x.q[b];
+    MultiplyAddInt8(twice, q, kStart, dots);
+    MultiplyAddInt8(minus, q, dots, dots);
+    const float2 w_scales =
+        HalfE4m3Pair(*reinterpret_cast<const uint16_t*>(scales + b * kSubBlockScaleBytes));
+    if (b % 2 == 0) {
+      const Scales both = x_scales[b / 2 * kScalesOfRow];
+      if constexpr (kRows == 2) {
+        x_scale[0] = both;
+      } else {
+        x_scale[0] = both.x;
+        x_scale[1] = both.y;
       }
+    }
 #pragma unroll
-      for (int i = 0; i < Columns::kLaneRows; ++i) {
+    for (int i = 0; i < Columns::kLaneRows; ++i) {
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float exact = __fsub_rn(__int_as_float(dots[2 * r + i]), kIntegerFloat);
-          const float scale = __fmul_rn(x_scale[p][i], r == 0 ? w_scales.x : w_scales.y);
-          sums.of[p][i][r] = __fmaf_rn(scale, exact, sums.of[p][i][r]);
-        }
+      for (int r = 0; r < 2; ++r) {
+        const float exact = __fsub_rn(__int_as_float(dots[2 * r + i]), kIntegerFloat);
+        const float scale = __fmul_rn(x_scale[i], r == 0 ? w_scales.x : w_scales.y);
+        sums.of[i][r] = __fmaf_rn(scale, exact, sums.of[i][r]);
       }
     }
   }

@@ -122,18 +122,15 @@ class FfnWarp {
     const uint32_t lane = Lane();
     control_->finished[job.sums_slot].Wait(job.sums_phase ^ 1);
     const uint32_t segments = args_.phases[kGateUpPhase].segments;
+    const FfnLane place = Columns::SumPlace(lane);
+    const uint32_t segment = job.pair * 2 + place.segment;
+    float* to = GrainSums(job.sums_slot) +
+                (job.grain_band * segments + segment) * args_.rows_max * kBandRows + place.p * 2;
 #pragma unroll
-    for (int p = 0; p < Columns::kProducts; ++p) {
-      const FfnLane place = Columns::SumPlace(lane, p);
-      const uint32_t segment = job.pair * 2 + place.segment;
-      float* to = GrainSums(job.sums_slot) +
-                  (job.grain_band * segments + segment) * args_.rows_max * kBandRows + place.p * 2;
-#pragma unroll
-      for (int i = 0; i < Columns::kLaneRows; ++i) {
-        const uint32_t t = Columns::SumRow(lane, i);
-        if (segment < segments && t < job.rows) {
-          *reinterpret_cast<float2*>(to + t * kBandRows) = {sums.of[p][i][0], sums.of[p][i][1]};
-        }
+    for (int i = 0; i < Columns::kLaneRows; ++i) {
+      const uint32_t t = Columns::SumRow(lane, i);
+      if (segment < segments && t < job.rows) {
+        *reinterpret_cast<float2*>(to + t * kBandRows) = {sums.of[i][0], sums.of[i][1]};
       }
     }
   }
@@ -197,7 +194,7 @@ class FfnWarp {
                              const FfnSums<kRows>& sums) const {
     const uint32_t lane = Lane();
     constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
-    const FfnLane place = Columns::SumPlace(lane, 0);
+    const FfnLane place = Columns::SumPlace(lane);
     const FfnPhase& phase = args_.phases[kDownPhase];
     const bool has_second = job.pair * 2 + 1 < phase.segments;
     const bool is_last = job.pair + 1 == phase.pairs.value;
@@ -209,12 +206,10 @@ class FfnWarp {
                   job.group * kBandRows + place.p * 2;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        // The same weight rows of the second segment, p ^ 4, in the other half of four lanes or in
-        // the second product.
-        const float second = __shfl_xor_sync(kAllLanes, sums.of[Columns::kProducts - 1][i][r],
-                                             Columns::kProducts == 1 ? 18 : 16);
+        // The same weight rows of the second segment, p ^ 4, in the other half of four lanes.
+        const float second = __shfl_xor_sync(kAllLanes, sums.of[i][r], 18);
         if (!writes) continue;
-        float total = sums.of[0][i][r];
+        float total = sums.of[i][r];
         if (job.pair > 0) total = __fadd_rn(to[r], total);
         if (has_second) total = __fadd_rn(total, second);
         to[r] = is_last ? __fmul_rn(total, multiplier) : total;
