@@ -16,13 +16,14 @@ EOF
 
 packages=(
   g++ cmake ninja-build ccache pkg-config
-  libabsl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libtomlplusplus-dev libspdlog-dev libfmt-dev
+  libabsl-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev libtomlplusplus-dev
+  libspdlog-dev libfmt-dev
   libxxhash-dev libpcre2-dev libutf8proc-dev libcpp-httplib-dev libncurses-dev
   libboost1.81-dev libssl-dev
   liburing-dev libhwloc-dev libtbb-dev libmimalloc-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy
 )
-test_packages=(python3-jinja2 clang-format-14)
+test_packages=(curl python3-jinja2 clang-format-14)
 client_packages=("openai==3.57.0" "anthropic==2.14.0")
 full_packages=(clang-19 clang-tidy-19 clang-format-19 lld-19 libclang-rt-19-dev)
 
@@ -45,13 +46,22 @@ for package in "${packages[@]}"; do
   status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
   [ "$status" = "install ok installed" ] || missing+=("$package")
 done
+run_as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 if [ "${#missing[@]}" -eq 0 ]; then
   echo "setup: everything is installed" >&2
-  exit 0
+else
+  echo "setup: installing ${missing[*]}" >&2
+  export DEBIAN_FRONTEND=noninteractive
+  run_as_root apt-get update -qq
+  run_as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
 fi
 
-run_as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
-echo "setup: installing ${missing[*]}" >&2
-export DEBIAN_FRONTEND=noninteractive
-run_as_root apt-get update -qq
-run_as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+if [ "$clients" -eq 1 ]; then
+  folder="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/build/clients"
+  if [ "$(cat "$folder/packages.txt" 2>/dev/null)" != "${client_packages[*]}" ]; then
+    echo "setup: installing ${client_packages[*]} into $folder" >&2
+    python3 -m venv --clear "$folder"
+    "$folder/bin/pip" install --quiet --disable-pip-version-check "${client_packages[@]}" >&2
+    echo "${client_packages[*]}" >"$folder/packages.txt"
+  fi
+fi
