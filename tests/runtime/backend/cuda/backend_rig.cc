@@ -90,7 +90,8 @@ absl::Status BackendRig::RunLayer(Backend& backend, LayerId layer, TrafficKind k
        .rows = routes.rows,
        .ranks = routes.ranks,
        .expert_count = geometry().moe.expert_count},
-      {.x = input.x, .quantized = input.quantized, .rows = input.rows}, kind, output, nullptr));
+      {.x = input.x, .quantized = input.quantized, .rows = input.rows, .arrival = input.arrival},
+      kind, output, nullptr));
   if (predict_) HEARTH_RETURN_IF_ERROR(Predict(backend, layer, routes));
   return backend.SecondHalf(layer, output);
 }
