@@ -17,7 +17,7 @@ BACKGROUND, FOREGROUND = "#16181d", "#d7dae0"
 BLOCKS = {char: (0, 7 - i, 8, i + 1) for i, char in enumerate("▁▂▃▄▅▆▇█")}
 BLOCKS.update({char: (0, 0, 7 - i, 8) for i, char in enumerate("▉▊▋▌▍▎▏")})
 BLOCKS["┃"] = (3, 0, 2, 8)
-SHADES = {"▓": 0.75, "▒": 0.5, "░": 0.3}
+SHADES = {"▓": 0.9, "▒": 0.75, "░": 0.6}
 
 
 def colour_of(code):

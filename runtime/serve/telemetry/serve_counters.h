@@ -34,8 +34,8 @@ struct RequestInFlight {
   uint32_t reused_tokens = 0;  // of the prompt
   uint32_t read_tokens = 0;    // of the prompt, the reused ones included
   uint32_t output_tokens = 0;
-  int64_t submitted_ns = 0;     // of the clock
-  int64_t first_token_ns = -1;  // from then on; -1: not yet
+  int64_t submitted_ns = 0;     // of the clock, as the next
+  int64_t first_token_ns = -1;  // -1: not yet
   bool operator==(const RequestInFlight&) const = default;
 };
 

@@ -108,7 +108,7 @@ Json ServerJson(const TelemetrySnapshot& s) {
 
 Json InFlightJson(const RequestInFlight& r, int64_t now_ns) {
   const bool has_first = r.first_token_ns >= 0;
-  const double decode_sec = Seconds(now_ns - r.submitted_ns - r.first_token_ns);
+  const double decode_sec = Seconds(now_ns - r.first_token_ns);
   return {
       {"id", r.id},
       {"phase", RequestPhaseName(r.phase)},
@@ -117,7 +117,8 @@ Json InFlightJson(const RequestInFlight& r, int64_t now_ns) {
       {"read_tokens", r.read_tokens},
       {"output_tokens", r.output_tokens},
       {"age_sec", Seconds(now_ns - r.submitted_ns)},
-      {"first_token_sec", has_first ? Json(Seconds(r.first_token_ns)) : Json(nullptr)},
+      {"first_token_sec",
+       has_first ? Json(Seconds(r.first_token_ns - r.submitted_ns)) : Json(nullptr)},
       // The first token comes with the prompt.
       {"tokens_per_sec", has_first && r.output_tokens > 1 ? Ratio(r.output_tokens - 1.0, decode_sec)
                                                           : Json(nullptr)}};

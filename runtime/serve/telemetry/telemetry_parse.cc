@@ -183,7 +183,9 @@ RequestInFlight InFlightOf(ObjectReader r, int64_t now_ns) {
   request.read_tokens = r.Whole32("read_tokens");
   request.output_tokens = r.Whole32("output_tokens");
   request.submitted_ns = now_ns - r.Ns("age_sec");
-  if (!r.IsNull("first_token_sec")) request.first_token_ns = r.Ns("first_token_sec");
+  if (!r.IsNull("first_token_sec")) {
+    request.first_token_ns = request.submitted_ns + r.Ns("first_token_sec");
+  }
   return request;
 }
 

@@ -16,7 +16,7 @@ inline constexpr uint32_t kShadeCount = 8;
 
 struct Style {
   Ink ink = Ink::kPlain;
-  // 0: the ink's own colour; 1 to kShadeCount: that much of it, faint to full, for heat.
+  // 0: the ink's own colour; for heat 1: none of it, 2 to kShadeCount: faint to full.
   uint8_t shade = 0;
   bool operator==(const Style&) const = default;
 };

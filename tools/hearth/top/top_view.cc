@@ -17,8 +17,8 @@ void DrawFooter(const TopView& view, const Area& area) {
   if (view.trouble.empty()) {
     area.Text(0, 0, view.help, Ink::kDim);
     if (view.snapshot && !view.snapshot->facts.notes.empty()) {
-      area.Text(0, static_cast<uint32_t>(GlyphsOf(view.help).size()) + 3,
-                view.snapshot->facts.notes.front(), Ink::kDim);
+      const auto length = static_cast<uint32_t>(GlyphsOf(view.help).size());
+      area.Text(0, length == 0 ? 0 : length + 3, view.snapshot->facts.notes.front(), Ink::kDim);
     }
     return;
   }

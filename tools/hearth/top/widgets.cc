@@ -37,7 +37,9 @@ void DrawShade(const Area& area, uint32_t column, float value, Ink ink, const Lo
     area.Put(0, column, eighths == 0 ? (looks.ascii ? U'_' : U'▁') : HeightGlyph(eighths, looks),
              {eighths == 0 ? Ink::kDim : ink});
   } else {
-    area.Put(0, column, U'█', {ink, static_cast<uint8_t>(std::max(eighths, 1U))});
+    // By the root: a few experts of a hundred from the drive are worth seeing.
+    const uint32_t shade = eighths == 0 ? 1 : std::max(EighthsOf(std::sqrt(value)), 2U);
+    area.Put(0, column, U'█', {ink, static_cast<uint8_t>(shade)});
   }
 }
 

@@ -42,7 +42,7 @@ RequestInFlight Request(uint64_t id, RequestPhase phase, uint32_t prompt, uint32
                                                         : prompt,
           .output_tokens = output,
           .submitted_ns = now_ns - age_ns,
-          .first_token_ns = output > 0 ? 640 * kMs : -1};
+          .first_token_ns = output > 0 ? now_ns - age_ns + 640 * kMs : -1};
 }
 
 ServeCounters Serve(int64_t now_ns) {
@@ -105,7 +105,7 @@ TelemetrySnapshot BusySnapshot() {
              .ram_limit_source = "/proc/meminfo",
              .card_bytes = uint64_t{24} << 30,
              .max_bytes_per_sec = {918e9, 25.1e9, 61.5e9, 6.9e9},
-             .link_window_budget_bytes = uint64_t{256} << 20};
+             .link_window_budget_bytes = uint64_t{512} << 20};
   s.engine.at_ns = s.uptime_ns;
   s.engine.serve = Serve(s.uptime_ns);
   s.engine.prefix = {.lookups = 1'212,
