@@ -104,6 +104,7 @@ class PrefixStore {
   absl::Status Write(const Job& job);
   absl::Status WriteFile(const PrefixImage& image, PrefixFileHeader& header);
   absl::Status MakeRoom(uint64_t bytes, uint64_t but_not);
+  absl::Status MakeRoomInIndex(uint64_t bytes, uint64_t but_not, std::vector<uint64_t>& removed);
   void RemoveLocked(uint64_t number);
   absl::Status ReadPart(const RandomAccessFile& file, const PrefixPart& part,
                         std::span<std::byte> into) const;

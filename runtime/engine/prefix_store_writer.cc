@@ -112,10 +112,7 @@ absl::Status PrefixStore::Write(const Job& job) {
 // The spans of the header are the image's last ones.
 absl::Status PrefixStore::WriteFile(const PrefixImage& image, PrefixFileHeader& header) {
   const std::string text = EncodePrefixHeader(header);
-  {
-    const std::lock_guard lock(mutex_);
-    HEARTH_RETURN_IF_ERROR(MakeRoom(header.file_bytes, header.parent_number));
-  }
+  HEARTH_RETURN_IF_ERROR(MakeRoom(header.file_bytes, header.parent_number));
   const std::string path = PathOf(header.number);
   const std::string partial = absl::StrCat(path, ".partial");
   const auto pad = [](SequentialFile& file) {
@@ -141,8 +138,22 @@ absl::Status PrefixStore::WriteFile(const PrefixImage& image, PrefixFileHeader& 
   return status;
 }
 
-// Removes files until `bytes` more are within the budget.
+// Removes files until `bytes` more are within the budget. The index forgets them first: look-ups do
+// not wait for the file system.
 absl::Status PrefixStore::MakeRoom(uint64_t bytes, uint64_t but_not) {
+  std::vector<uint64_t> removed;
+  absl::Status status;
+  {
+    const std::lock_guard lock(mutex_);
+    status = MakeRoomInIndex(bytes, but_not, removed);
+    stats_.evictions += removed.size();
+  }
+  for (const uint64_t number : removed) ::unlink(PathOf(number).c_str());
+  return status;
+}
+
+absl::Status PrefixStore::MakeRoomInIndex(uint64_t bytes, uint64_t but_not,
+                                          std::vector<uint64_t>& removed) {
   while (bytes > options_.budget_bytes || index_.bytes() > options_.budget_bytes - bytes) {
     const uint64_t number = bytes > options_.budget_bytes ? 0 : index_.GoesFirst(but_not);
     if (number == 0) {
@@ -151,8 +162,7 @@ absl::Status PrefixStore::MakeRoom(uint64_t bytes, uint64_t but_not) {
                        FormatBytes(options_.budget_bytes), " beside ", FormatBytes(index_.bytes()),
                        " that it goes on from"));
     }
-    RemoveLocked(number);
-    ++stats_.evictions;
+    for (const uint64_t gone : index_.Remove(number)) removed.push_back(gone);
   }
   return absl::OkStatus();
 }
