@@ -124,6 +124,19 @@ TelemetryFacts TelemetryFactsOf(const ServeConfig& config, const ModelSession& s
 
 }  // namespace
 
+absl::Status CheckServing(const ServeConfig& config, const CommandIo& io) {
+  if (!config.chat_template.empty()) {
+    HEARTH_RETURN_IF_ERROR(ChatTemplate::Load(config.chat_template).status());
+  }
+  HEARTH_ASSIGN_OR_RETURN(HttpServerOptions http, HttpOptionsOf(config, io));
+  if (io.inherited_socket) return ValidateHttpServerOptions(http);
+  HttpRoutes nothing;
+  const absl::Status status = HttpServer::Create(std::move(http), nothing).status();
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat(status.message(), " (--api-keys, --host, --open-network, --tls-certificate)"));
+}
+
 absl::StatusOr<ModelServerOptions> ServeOptionsOf(const ServeConfig& config,
                                                   const ModelSession& session,
                                                   const ModelSession::Needs& needs,

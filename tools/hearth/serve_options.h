@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "runtime/config/serve_config.h"
@@ -11,6 +12,10 @@
 #include "tools/hearth/model_session.h"
 
 namespace hearth::cli {
+
+// What can be said of the flags before a model is loaded: keys and certificate are read, and the
+// address is listened on for a moment. Errors are those that the server itself would end with.
+absl::Status CheckServing(const ServeConfig& config, const CommandIo& io);
 
 // Reads keys, templates and the pack's generation_config.json. Errors name the flag or the file.
 // What a flag cannot have here (drafts without an MTP head) is told on io.talk.
