@@ -3,6 +3,7 @@
 //   build/release/tests/runtime/engine/prefix_bench
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -49,7 +50,7 @@ void RestorePrefix(benchmark::State& state) {
   cuts.push_back(tokens + 1);
   const PrefixQuery query{.tokens = prompt, .cuts = cuts, .drafts = true};
   SteadyClock clock;
-  int64_t read_ns = 0, keep_ns = 0, restore_ns = 0;
+  int64_t read_ns = INT64_MAX, keep_ns = INT64_MAX, restore_ns = INT64_MAX;  // the best of all
   for (auto _ : state) {
     PrefixCache cache(runner->imager(), {.ram_budget_bytes = 1_GiB});
     const auto read = *runner->CreateSequence(tokens + 64);
@@ -62,15 +63,15 @@ void RestorePrefix(benchmark::State& state) {
     const auto found = cache.Find(query);
     if (!found || !cache.Restore(*found, *restored).ok()) state.SkipWithError("cannot restore");
     const int64_t end_ns = clock.NowNs();
-    read_ns += keep_begin_ns - begin_ns;
-    keep_ns += find_begin_ns - keep_begin_ns;
-    restore_ns += end_ns - find_begin_ns;
+    read_ns = std::min(read_ns, keep_begin_ns - begin_ns);
+    keep_ns = std::min(keep_ns, find_begin_ns - keep_begin_ns);
+    restore_ns = std::min(restore_ns, end_ns - find_begin_ns);
     state.SetIterationTime(static_cast<double>(end_ns - find_begin_ns) * 1e-9);
     state.counters["image_bytes"] = static_cast<double>(cache.stats().bytes);
   }
-  const auto runs = static_cast<double>(state.iterations());
-  state.counters["read_ms"] = static_cast<double>(read_ns) * 1e-6 / runs;
-  state.counters["keep_ms"] = static_cast<double>(keep_ns) * 1e-6 / runs;
+  state.counters["read_ms"] = static_cast<double>(read_ns) * 1e-6;
+  state.counters["keep_ms"] = static_cast<double>(keep_ns) * 1e-6;
+  state.counters["restore_ms"] = static_cast<double>(restore_ns) * 1e-6;
   state.counters["read/restore"] = static_cast<double>(read_ns) / static_cast<double>(restore_ns);
 }
 BENCHMARK(RestorePrefix)

@@ -50,6 +50,7 @@ class PrefixReuseTest : public testing::Test {
     GenerationRequest request{
         .prompt = prompt, .max_tokens = 24, .drafts_max = drafts, .ignore_stop_tokens = true};
     request.cache_salt = salt;
+    request.context_tokens_max = 1024;
     auto generation =
         Generation::Create(**runner_, *tokenizer_, clock_, request, {.prefixes = cache});
     EXPECT_TRUE(generation.ok()) << generation.status();
@@ -124,6 +125,30 @@ TEST_F(PrefixReuseTest, ConversationOfSeveralTurns) {
     EXPECT_EQ(cache.stats().hits, 4u);
     EXPECT_EQ(cache.stats().evictions, 0u);
   }
+}
+
+// The same on a card, in both formats of keys and values.
+TEST_F(PrefixReuseTest, ConversationOfSeveralTurnsOnACard) {
+  const absl::StatusOr<GpuList> list = ListGpus();
+  if (!list.ok()) GTEST_SKIP() << list.status();
+  if (list->gpus.empty()) GTEST_SKIP() << list->reason;
+  std::unique_ptr<LoadedRunner> on_host = std::move(runner_);
+  for (const KvFormat kv_format : {KvFormat::kBf16, KvFormat::kInt8}) {
+    RunnerOptions options{.gpu = list->gpus[0], .kv_format = kv_format};
+    options.limits.prompt_rows_max = 64;
+    options.planned_context_tokens = 1024;
+    options.planned_sequences = 3;
+    runner_ = std::make_unique<LoadedRunner>(pack_->dir(), RunnerSetup{.options = options});
+    PrefixCache cache((*runner_)->imager(), {.ram_budget_bytes = kPlenty, .spacing_tokens = 64});
+    std::vector<TokenId> prompt = Start("a table");
+    for (int turn = 0; turn < 3; ++turn) {
+      EXPECT_EQ(Compare(cache, prompt, turn == 1 ? 0 : 4) > 0, turn > 0);
+      prompt = Next(prompt, "And what does it do when a line is empty?");
+    }
+    EXPECT_EQ(cache.stats().hits, 2u);
+    runner_.reset();
+  }
+  runner_ = std::move(on_host);
 }
 
 TEST_F(PrefixReuseTest, TwoConversationsInTurnUnderEveryBudget) {
