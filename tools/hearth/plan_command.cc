@@ -66,11 +66,11 @@ absl::Status Run(const PlanConfig& config, const CommandIo& io) {
   MachineWish wish = {.threads = config.threads,
                       .cpus = config.cpus,
                       .card = config.device != "cpu",
-                      .drive_file = config.drive,
+                      .drive = config.drive,
                       .drive_read_bytes = models.front().expert_bytes,
                       .ram_budget = config.ram_budget};
-  if (wish.drive_file.empty() && pack.has_value()) {
-    wish.drive_file = pack->experts.file().path();
+  if (wish.drive.empty() && pack.has_value()) {
+    wish.drive = pack->experts.file().path();
   }
   HEARTH_RETURN_IF_ERROR(MeasureMachine(wish, io, report));
   report.machine.context_tokens = config.context_tokens;

@@ -109,11 +109,10 @@ absl::StatusOr<std::unique_ptr<GrammarStore>> GrammarStore::Create(const Tokeniz
   data->marks = {.open = tokenizer.FindToken("<tool_call>"),
                  .close = tokenizer.FindToken("</tool_call>")};
   // What nearly every answer comes to, so that no request waits for it.
-  for (const auto& leaf : {data->leaves->json_string, data->leaves->raw_text}) {
-    for (uint32_t state = 0; state < leaf->state_count(); ++state) {
-      if (leaf->Wide(state)) data->common_masks->Get(*leaf, state, UINT64_MAX);
-    }
-  }
+  const grammar::Dfa& text = *data->leaves->json_string;
+  const uint32_t inside = text.Next(grammar::Dfa::kStart, '"');
+  data->common_masks->Get(text, inside, UINT64_MAX);
+  data->common_masks->Get(*data->leaves->raw_text, grammar::Dfa::kStart, UINT64_MAX);
   return std::unique_ptr<GrammarStore>(new GrammarStore(std::move(data)));
 }
 

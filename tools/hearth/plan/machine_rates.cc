@@ -1,20 +1,29 @@
 // The probes that other commands use as well, put together.
 #include "tools/hearth/plan/machine_rates.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "gpu_kernels/device/gpu_info.h"
 #include "gpu_kernels/ops/read_probe.h"
+#include "runtime/base/file.h"
 #include "runtime/base/memory_limits.h"
+#include "runtime/base/prng.h"
 #include "runtime/base/status.h"
+#include "runtime/base/units.h"
 #include "tools/hearth/model_session.h"
 #include "tools/hearth/plan/drive_rate.h"
+#include "tools/hearth/scratch_folder.h"
 #include "tools/hearth/window_bench.h"
 #include "tools/hearth/workers.h"
 
@@ -43,13 +52,39 @@ void MeasureCard(PlanReport& report) {
   report.machine.rates.link = *link;
 }
 
+// A file that takes as long to read as one of experts does.
+absl::StatusOr<std::string> WriteScratch(const ScratchFolder& folder) {
+  constexpr uint64_t kBytes = 256_MiB;
+  constexpr uint64_t kPieceBytes = 4_MiB;
+  const std::string path = JoinPath(folder.path(), "drive");
+  HEARTH_ASSIGN_OR_RETURN(SequentialFile file, SequentialFile::Create(path));
+  std::vector<uint64_t> words(kPieceBytes / sizeof(uint64_t));
+  for (size_t i = 0; i < words.size(); ++i) words[i] = SplitMix64(i);  // no drive can shrink it
+  for (uint64_t done = 0; done < kBytes; done += kPieceBytes) {
+    words[0] = done;
+    HEARTH_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span<const uint64_t>(words))));
+  }
+  HEARTH_RETURN_IF_ERROR(file.Finish());
+  return path;
+}
+
+absl::StatusOr<DriveRate> DriveRateOf(const MachineWish& wish, Clock& clock) {
+  struct stat facts = {};
+  if (::stat(wish.drive.c_str(), &facts) != 0 || !S_ISDIR(facts.st_mode)) {
+    return MeasureDriveRate({.path = wish.drive, .read_bytes = wish.drive_read_bytes}, clock);
+  }
+  HEARTH_ASSIGN_OR_RETURN(const ScratchFolder folder,
+                          ScratchFolder::Create(wish.drive, "hearth-plan"));
+  HEARTH_ASSIGN_OR_RETURN(const std::string path, WriteScratch(folder));
+  return MeasureDriveRate({.path = path, .read_bytes = wish.drive_read_bytes}, clock);
+}
+
 void MeasureDrive(const MachineWish& wish, Clock& clock, PlanReport& report) {
-  if (wish.drive_file.empty()) {
-    report.drive = "not measured: give --pack, or --drive and a large file that lies on it";
+  if (wish.drive.empty()) {
+    report.drive = "not measured: give --pack, or --drive and a folder that lies on it";
     return;
   }
-  const absl::StatusOr<DriveRate> rate =
-      MeasureDriveRate({.path = wish.drive_file, .read_bytes = wish.drive_read_bytes}, clock);
+  const absl::StatusOr<DriveRate> rate = DriveRateOf(wish, clock);
   if (!rate.ok()) {
     report.drive = absl::StrCat("not measured: ", rate.status().message());
     return;

@@ -17,8 +17,8 @@ namespace hearth::cli {
 struct MachineWish {
   uint32_t threads = 0;  // workers that read DRAM; 0: one per core
   std::string cpus;
-  bool card = true;        // look for one
-  std::string drive_file;  // empty: the drive is not measured
+  bool card = true;   // look for one
+  std::string drive;  // a file, or a folder for a scratch file; empty: it is not measured
   uint64_t drive_read_bytes = 0;
   std::optional<uint64_t> ram_budget;
 };

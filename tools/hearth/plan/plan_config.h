@@ -36,10 +36,12 @@ struct PlanConfig {
     v("quant", quant, "of its experts", {.metavar = "nvfp4,xt3,.."});
     v("profile", profile, "of routing: how often experts are chosen", {.metavar = "FILE"});
     v("device", device, "cpu leaves a card out", {.metavar = "auto|cpu"});
-    v("drive", drive, "a large file on the drive to measure; with a pack, its experts",
-      {.metavar = "FILE"});
-    v("ram_budget", ram_budget, "of RAM; none: all that is free");
-    v("vram_reserve", vram_reserve, "of the card's memory that slots leave free");
+    v("drive", drive,
+      "to measure: a large file on it, or a folder, where 256 MiB are written for it",
+      {.metavar = "FILE|DIR"});
+    v("ram_budget", ram_budget, "of RAM; none: all that is free", {.metavar = "SIZE"});
+    v("vram_reserve", vram_reserve, "of the card's memory that slots leave free",
+      {.metavar = "SIZE"});
     v("context_tokens", context_tokens, "of one sequence", {.minimum = 1, .maximum = 1 << 20});
     v("threads", threads, "workers, 0 = one per core", {.minimum = 0, .maximum = 1024});
     v("cpus", cpus, "one worker on each instead, as 0-3,8", {.metavar = "LIST"});

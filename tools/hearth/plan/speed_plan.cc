@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "pack/format/matrix_layout.h"
 #include "pack/synth/synthetic_dense.h"
 #include "runtime/base/status.h"
 #include "runtime/base/units.h"
@@ -140,10 +141,9 @@ absl::StatusOr<PlanModel> PlanModelOf(const ModelGeometry& geometry, ExpertForma
                      .experts_per_token = geometry.moe.experts_per_token,
                      .expert_bytes = layout.stride_bytes()};
   for (const TensorInfo& tensor : SyntheticDenseTensors(geometry)) {
-    model.dense_bytes += tensor.bytes;
-    if (tensor.name.find("embed_tokens") == std::string::npos) {
-      model.dense_token_bytes += tensor.bytes;
-    }
+    const uint64_t bytes = MatrixBytes(tensor.format, tensor.rows, tensor.cols);
+    model.dense_bytes += bytes;
+    if (tensor.name.find("embed_tokens") == std::string::npos) model.dense_token_bytes += bytes;
   }
   constexpr uint64_t kBf16Bytes = 2;
   const uint64_t attention_layers = static_cast<uint64_t>(
