@@ -9,7 +9,7 @@ namespace {
 // What a side costs changes, and a first measurement may be far off: the one that the costs speak
 // against gets so many experts of a window all the same, the link only in some windows.
 constexpr uint32_t kProbes = 4;
-constexpr uint32_t kWindowsPerProbe = 8;
+constexpr uint32_t kWindowsPerProbe = 32;
 
 }  // namespace
 

@@ -92,7 +92,7 @@ TEST_F(CardTableTest, TriesTheCpuAgainAfterABadStart) {
   linked_ = 0;
   for (int w = 0; w < 80; ++w) RunWindow(30, 40'000, 60'000);
   EXPECT_GT(linked_, 0u);
-  EXPECT_LE(linked_, 44u) << "a few in every eighth window";
+  EXPECT_LE(linked_, 12u) << "a few in every thirty-second window";
 }
 
 TEST_F(CardTableTest, TriesTheLinkAgainWhenItWasSlowOnce) {
