@@ -32,6 +32,7 @@ __global__ void BeginWindowKernel(const uint64_t* window, HostTable from, uint64
     state->sequence = TagOf(word);
     state->failed = 0;
     state->rows_wanted = CardState::kRowsNotDecided;
+    state->outputs_seen = 0;
     if (from.entry_count != 0) state->streams_left = from.rule->experts_max;
     Stamp(stamps, TagOf(word), WindowStamp::kBegin);
   }

@@ -25,10 +25,11 @@ struct CardState {
   uint32_t streams_left = 0;  // of the window, see ClaimFinder
   uint32_t unused = 0;
   StreamRule rule;
+  uint64_t outputs_seen = 0;  // sequence << 32 | layer + 1: of the layer whose outputs are there
 
   static constexpr uint32_t kRowsNotDecided = UINT32_MAX;
 };
-static_assert(sizeof(CardState) == 176);
+static_assert(sizeof(CardState) == 184);
 
 struct CardLayout {  // CardState at 0; sections at multiples of 128
   uint64_t hit_items_offset_bytes = 0;
