@@ -48,7 +48,8 @@ std::array<uint64_t, kServiceCount> ByService(const LedgerCounts& counts, Pick p
 // Of what a window may upload: the mean of the last windows.
 std::optional<double> LinkBudgetUsed(const TelemetrySnapshot& s) {
   const uint64_t budget = s.facts.link_window_budget_bytes;
-  if (budget == UINT64_MAX || budget == 0 || s.recent.windows == 0) return std::nullopt;
+  if (s.facts.card_bytes == 0 || budget == UINT64_MAX || budget == 0) return std::nullopt;
+  if (s.recent.windows == 0) return std::nullopt;
   const uint64_t bytes = s.recent.bytes[static_cast<size_t>(Channel::kLink)];
   return static_cast<double>(bytes) / static_cast<double>(s.recent.windows) /
          static_cast<double>(budget);
