@@ -104,6 +104,7 @@ void ModelServer::MakeTelemetry(const ModelServerOptions& options) {
   sampler_ = std::make_unique<TelemetrySampler>(
       TelemetrySampler::Deps{.board = board_,
                              .clock = deps_.clock,
+                             .serve = [this] { return scheduler_->counters(); },
                              .http = [this] { return HttpNow(); },
                              .process = deps_.process},
       options.telemetry);
