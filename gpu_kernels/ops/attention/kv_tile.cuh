@@ -9,7 +9,8 @@
 
 #include <cstdint>
 
-#include "gpu_kernels/ops/attention/mma.cuh"
+#include "gpu_kernels/common/bf16_mma.cuh"
+#include "gpu_kernels/common/copy_groups.cuh"
 #include "gpu_kernels/ops/pass_table.h"
 
 namespace hearth {
@@ -127,22 +128,6 @@ __device__ inline void StoreSums(const MmaSum& left, const MmaSum& right, uint32
       *reinterpret_cast<float4*>(row + at) = {left.x[i], right.x[i], left.x[i + 1], right.x[i + 1]};
     }
   }
-}
-
-__device__ inline uint32_t Pair(__nv_bfloat16 first, __nv_bfloat16 second) {
-  return uint32_t{__bfloat16_as_ushort(second)} << 16 | __bfloat16_as_ushort(first);
-}
-
-// Two neighbours in two bf16 terms each.
-struct PairTerms {
-  uint32_t high;
-  uint32_t low;
-};
-
-__device__ inline PairTerms SplitPair(float first, float second) {
-  const Bf16Terms a = SplitBf16(first);
-  const Bf16Terms b = SplitBf16(second);
-  return {Pair(a.high, b.high), Pair(a.low, b.low)};
 }
 
 }  // namespace hearth

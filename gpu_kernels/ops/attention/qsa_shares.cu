@@ -9,10 +9,10 @@
 #include <algorithm>
 
 #include "gpu_kernels/common/arithmetic.cuh"
+#include "gpu_kernels/common/bf16_mma.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/device/launch.cuh"
 #include "gpu_kernels/ops/attention/kv_tile.cuh"
-#include "gpu_kernels/ops/attention/mma.cuh"
 #include "gpu_kernels/ops/attention/qsa.h"
 #include "gpu_kernels/ops/attention/qsa_attend.cuh"
 #include "gpu_kernels/ops/attention/qsa_device.cuh"

@@ -38,6 +38,10 @@ GemmTile ChooseQ8Tile(std::span<const MatmulOutput> outputs, uint32_t rows,
 // `outputs` are all of the kind that the function is for; at least one. Checked by the caller.
 absl::Status LaunchGemmQ8(std::span<const MatmulOutput> outputs, const DeviceRows& x, uint32_t rows,
                           uint32_t cols, CudaStreamView stream);
+// Row-major matrices of so few rows that reading x is all their work.
+inline constexpr uint32_t kNarrowRowsMax = 4;
+absl::Status LaunchGemmNarrow(std::span<const MatmulOutput> outputs, const DeviceRows& x,
+                              uint32_t rows, uint32_t cols, CudaStreamView stream);
 absl::Status LaunchGemmRowMajor(std::span<const MatmulOutput> outputs, const DeviceRows& x,
                                 uint32_t rows, uint32_t cols, CudaStreamView stream);
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "gpu_kernels/common/async_copy.cuh"
 #include "gpu_kernels/common/nvfp4_codes.h"
 
 namespace hearth {
@@ -64,10 +65,6 @@ __device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::
 template <int kPending>
 __device__ inline void AwaitCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ inline uint32_t SharedAddress(const void* shared) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
 }  // namespace hearth

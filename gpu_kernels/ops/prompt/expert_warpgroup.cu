@@ -4,11 +4,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "cpu_kernels/ops/activation.h"
+#include "gpu_kernels/common/wgmma.cuh"
 #include "gpu_kernels/device/cuda_status.cuh"
 #include "gpu_kernels/ops/prompt/gemm_args.h"
 #include "gpu_kernels/ops/prompt/gemm_parts.cuh"
 #include "gpu_kernels/ops/prompt/gemm_tile.cuh"
-#include "gpu_kernels/ops/prompt/wgmma.cuh"
 #include "runtime/base/status.h"
 
 namespace hearth {

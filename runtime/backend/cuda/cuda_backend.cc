@@ -167,6 +167,7 @@ absl::Status CudaBackend::Allocate(const UploadProgress& progress) {
   buffer_memory_ = *std::move(buffers);
   HEARTH_RETURN_IF_ERROR(FillBytes(*buffer_memory_, std::byte{0}, stream()));
   device.Place(buffer_memory_->data());
+  ShareGemmRoom(buffers_, g, plan_.shape);
   ahead_buffers_.h = buffers_.h;
 
   MemoryLayout pinned;

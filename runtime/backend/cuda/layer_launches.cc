@@ -68,9 +68,12 @@ absl::Status EnqueueRead(const GpuPass& pass, const GpuHyperConnection& w, const
     inject.scale_in = per_stream;
     inject.scale_out = 2;
   }
-  HEARTH_RETURN_IF_ERROR(EnqueueMatmul(
-      {.x = read.hn, .quantized = read.hn_q, .rows = read.rows, .cols = g.stream_dim()},
-      {down, inject}, pass.window, pass.stream));
+  HEARTH_RETURN_IF_ERROR(EnqueueMatmul({.x = read.hn,
+                                        .quantized = read.hn_q,
+                                        .rows = read.rows,
+                                        .cols = g.stream_dim(),
+                                        .room = b.gemm_room},
+                                       {down, inject}, pass.window, pass.stream));
   if (pass.window && TakesGatedMix(w.up, g.stream_count)) {
     return EnqueueGatedMix(pass, w.up, read);
   }
@@ -84,9 +87,9 @@ absl::Status EnqueueRead(const GpuPass& pass, const GpuHyperConnection& w, const
                                                    .cols = g.hc_rank},
                                                   pass.stream));
   }
-  HEARTH_RETURN_IF_ERROR(
-      EnqueueMatmul({.x = b.low, .quantized = low_q, .rows = read.rows, .cols = g.hc_rank},
-                    {To(w.up, b.gate)}, pass.window, pass.stream));
+  HEARTH_RETURN_IF_ERROR(EnqueueMatmul(
+      {.x = b.low, .quantized = low_q, .rows = read.rows, .cols = g.hc_rank, .room = b.gemm_room},
+      {To(w.up, b.gate)}, pass.window, pass.stream));
   return LaunchStreamMix({.gate = b.gate,
                           .hn = read.hn,
                           .u = read.u,
@@ -145,7 +148,7 @@ absl::Status EnqueueNgram(const GpuPass& pass, const GpuLayerWeights& layer, con
                                                   pass.stream));
   }
   HEARTH_RETURN_IF_ERROR(EnqueueMatmul(
-      {.x = embed, .quantized = q, .rows = pass.rows, .cols = cols},
+      {.x = embed, .quantized = q, .rows = pass.rows, .cols = cols, .room = b.gemm_room},
       {To(w.key, b.ngram_key), To(w.value, b.ngram_value)}, pass.window, pass.stream));
   HEARTH_RETURN_IF_ERROR(LaunchNgram({.pass = pass.table,
                                       .key = b.ngram_key,
@@ -219,15 +222,18 @@ absl::Status EnqueueDeltaRule(const GpuPass& pass, uint32_t layer, const GpuGdnW
 absl::Status EnqueueGdn(const GpuPass& pass, uint32_t layer, const GpuGdnWeights& w) {
   const ModelGeometry& g = pass.geometry;
   const GpuPassBuffers& b = pass.buffers;
-  HEARTH_RETURN_IF_ERROR(
-      EnqueueMatmul({.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden},
-                    {To(w.qkv, b.projected), To(w.z, b.z), To(w.b, b.b), To(w.a, b.a)}, pass.window,
-                    pass.stream));
+  HEARTH_RETURN_IF_ERROR(EnqueueMatmul(
+      {.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden, .room = b.gemm_room},
+      {To(w.qkv, b.projected), To(w.z, b.z), To(w.b, b.b), To(w.a, b.a)}, pass.window,
+      pass.stream));
   const QuantizedOut mixed_q = QuantizedFor({&w.out}, b.mixed_q);
   HEARTH_RETURN_IF_ERROR(EnqueueDeltaRule(pass, layer, w, mixed_q));
-  return EnqueueMatmul(
-      {.x = b.mixed, .quantized = mixed_q, .rows = pass.rows, .cols = g.gdn.value_dim()},
-      {To(w.out, b.y)}, pass.window, pass.stream);
+  return EnqueueMatmul({.x = b.mixed,
+                        .quantized = mixed_q,
+                        .rows = pass.rows,
+                        .cols = g.gdn.value_dim(),
+                        .room = b.gemm_room},
+                       {To(w.out, b.y)}, pass.window, pass.stream);
 }
 
 absl::Status EnqueueAttention(const GpuPass& pass, uint32_t layer, const GpuQsaWeights& w,
@@ -270,14 +276,15 @@ absl::Status EnqueueAttention(const GpuPass& pass, uint32_t layer, const GpuQsaW
 absl::Status EnqueueQsa(const GpuPass& pass, uint32_t layer, const GpuQsaWeights& w) {
   const ModelGeometry& g = pass.geometry;
   const GpuPassBuffers& b = pass.buffers;
-  HEARTH_RETURN_IF_ERROR(
-      EnqueueMatmul({.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden},
-                    {To(w.q, b.qg), To(w.k, b.k), To(w.v, b.v), To(w.index_qk, b.index)},
-                    pass.window, pass.stream));
+  HEARTH_RETURN_IF_ERROR(EnqueueMatmul(
+      {.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden, .room = b.gemm_room},
+      {To(w.q, b.qg), To(w.k, b.k), To(w.v, b.v), To(w.index_qk, b.index)}, pass.window,
+      pass.stream));
   HEARTH_RETURN_IF_ERROR(EnqueueAttention(pass, layer, w, b.mixed_q));
   const uint32_t width = g.attention.head_count * g.attention.head_dim;
-  return EnqueueMatmul({.x = b.mixed, .quantized = b.mixed_q, .rows = pass.rows, .cols = width},
-                       {To(w.o, b.y)}, pass.window, pass.stream);
+  return EnqueueMatmul(
+      {.x = b.mixed, .quantized = b.mixed_q, .rows = pass.rows, .cols = width, .room = b.gemm_room},
+      {To(w.o, b.y)}, pass.window, pass.stream);
 }
 
 absl::Status EnqueueRouterScores(const GpuPass& pass, const GpuMoeWeights& w) {
@@ -285,10 +292,11 @@ absl::Status EnqueueRouterScores(const GpuPass& pass, const GpuMoeWeights& w) {
   const GpuPassBuffers& b = pass.buffers;
   MatmulOutput scale = To(w.shared_expert_gate, b.shared_scale);
   scale.activation = Activation::kSigmoid;
-  return EnqueueMatmul({.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden},
-                       {To(w.router, b.router_logits), To(w.shared_gate, b.shared_gate),
-                        To(w.shared_up, b.shared_up), scale},
-                       pass.window, pass.stream);
+  return EnqueueMatmul(
+      {.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden, .room = b.gemm_room},
+      {To(w.router, b.router_logits), To(w.shared_gate, b.shared_gate),
+       To(w.shared_up, b.shared_up), scale},
+      pass.window, pass.stream);
 }
 
 }  // namespace
@@ -449,9 +457,9 @@ absl::Status EnqueueRouterAhead(const GpuPass& pass, uint32_t layer) {
   HyperRead read = WholeRead(pass);
   read.inject = nullptr;
   HEARTH_RETURN_IF_ERROR(EnqueueRead(pass, w.moe_hc, read));
-  HEARTH_RETURN_IF_ERROR(
-      EnqueueMatmul({.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden},
-                    {To(w.moe.router, b.router_logits)}, pass.window, pass.stream));
+  HEARTH_RETURN_IF_ERROR(EnqueueMatmul(
+      {.x = b.u, .quantized = b.u_q, .rows = pass.rows, .cols = g.hidden, .room = b.gemm_room},
+      {To(w.moe.router, b.router_logits)}, pass.window, pass.stream));
   return LaunchRouter({.logits = b.router_logits,
                        .expert = b.route_expert,
                        .nan_flag = pass.nan_flag,

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cpu_kernels/ops/activation.h"
-#include "gpu_kernels/ops/dense/dense_gemm.h"
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 
@@ -43,7 +42,7 @@ QuantizedOut SliceQuantized(const QuantizedOut& q, uint32_t cols, uint64_t first
 
 absl::Status EnqueueMatmul(const MatmulRows& x, std::initializer_list<MatmulOutput> outputs,
                            bool window, CudaStreamView stream) {
-  if (!window) return LaunchDenseGemm(ArgsOf(x, outputs, 0, x.rows), stream);
+  if (!window) return LaunchDenseGemm(ArgsOf(x, outputs, 0, x.rows), x.room, stream);
   for (uint32_t first = 0; first < x.rows; first += kMatmulRowsMax) {
     const uint32_t rows = std::min(x.rows - first, kMatmulRowsMax);
     HEARTH_RETURN_IF_ERROR(LaunchDenseMatmul(ArgsOf(x, outputs, first, rows), stream));

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 
 #include "gpu_kernels/device/stream.h"
+#include "gpu_kernels/ops/dense/dense_gemm.h"
 #include "gpu_kernels/ops/dense/dense_matmul.h"
 #include "gpu_kernels/ops/mixer/quantized_out.h"
 
@@ -18,6 +19,7 @@ struct MatmulRows {
   QuantizedOut quantized;
   uint32_t rows = 0;
   uint32_t cols = 0;
+  GemmRoom room;  // of a prompt's product
 };
 
 inline bool IsQ8(const DeviceMatrix& m) { return m.rows != 0 && m.format == MatrixFormat::kQ8; }
@@ -35,7 +37,7 @@ QuantizedOut SliceQuantized(const QuantizedOut& q, uint32_t cols, uint64_t first
 
 // Matrices without rows are left out. Windows' kernels where `window`, which take the rows in
 // pieces of kMatmulRowsMax; the prompts' otherwise. Which of the two decides a row's bits, the
-// number of rows does not.
+// number of rows only as LaunchDenseGemm() says.
 absl::Status EnqueueMatmul(const MatmulRows& x, std::initializer_list<MatmulOutput> outputs,
                            bool window, CudaStreamView stream);
 

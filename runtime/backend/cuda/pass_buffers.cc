@@ -102,6 +102,17 @@ void ReservePassBuffers(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeom
   layout.Reserve(b.top_workspace, TopLogitsWorkspaceBytes(kHeadRows));
 }
 
+void ShareGemmRoom(GpuPassBuffers& b, const ModelGeometry& g, const GpuPassShape& shape) {
+  constexpr uint64_t kAlignBytes = 1024;
+  const auto begin = reinterpret_cast<uintptr_t>(b.expert_y);
+  const uint64_t skipped_bytes = AlignUp(begin, kAlignBytes) - begin;
+  const uint64_t bytes =
+      shape.rows_max * uint64_t{g.moe.experts_per_token} * g.hidden * sizeof(float);
+  if (bytes <= skipped_bytes) return;
+  b.gemm_room = {.data = reinterpret_cast<std::byte*>(b.expert_y) + skipped_bytes,
+                 .bytes = bytes - skipped_bytes};
+}
+
 void ReserveAheadBuffers(MemoryLayout& layout, GpuPassBuffers& ahead, const ModelGeometry& g,
                          const GpuPassShape& shape) {
   const uint64_t rows = shape.limits.window_rows_max;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "gpu_kernels/ops/attention/qsa.h"
+#include "gpu_kernels/ops/dense/dense_gemm.h"
 #include "gpu_kernels/ops/mixer/quantized_out.h"
 #include "gpu_kernels/ops/pass_table.h"
 #include "gpu_kernels/ops/sampling/top_logits.h"
@@ -86,6 +87,8 @@ struct GpuPassBuffers {
   TopLogit* top = nullptr;             // (kHeadRows, kTopLogitsMax)
   uint32_t* top_exact = nullptr;       // (kHeadRows)
   std::byte* top_workspace = nullptr;  // of LaunchTopLogits
+
+  GemmRoom gemm_room;  // expert_y's memory: no dense product runs beside the experts or their sum
 };
 
 // What the host writes before a pass and the card reads, first in pinned memory and then, copied,
@@ -131,6 +134,8 @@ void ReserveQuantized(MemoryLayout& layout, QuantizedOut& q, uint64_t rows, uint
 
 void ReservePassBuffers(MemoryLayout& layout, GpuPassBuffers& buffers, const ModelGeometry& g,
                         const GpuPassShape& shape);
+// Once they have their places.
+void ShareGemmRoom(GpuPassBuffers& buffers, const ModelGeometry& g, const GpuPassShape& shape);
 // Those that the router ahead works in, beside a pass, for the rows of a window; `h` is the pass's.
 void ReserveAheadBuffers(MemoryLayout& layout, GpuPassBuffers& ahead, const ModelGeometry& g,
                          const GpuPassShape& shape);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -145,9 +146,9 @@ DenseMatmulArgs ArgsOf(const Case& c, uint32_t rows, uint64_t weight_offset, con
   return args;
 }
 
-using Launch = absl::Status (*)(const DenseMatmulArgs&, CudaStreamView);
+using Launch = std::function<absl::Status(const DenseMatmulArgs&, CudaStreamView)>;
 
-absl::StatusOr<double> CallSec(const Case& c, uint32_t rows, uint32_t calls, Launch launch,
+absl::StatusOr<double> CallSec(const Case& c, uint32_t rows, uint32_t calls, const Launch& launch,
                                const Memory& memory, const UniqueStream& stream) {
   const uint64_t places = memory.weights.bytes() / c.bytes();
   HEARTH_ASSIGN_OR_RETURN(
@@ -161,7 +162,7 @@ absl::StatusOr<double> CallSec(const Case& c, uint32_t rows, uint32_t calls, Lau
   return MedianSec(graph, calls, stream);
 }
 
-absl::Status BenchWindows(std::string_view what, std::string_view only, Launch launch,
+absl::Status BenchWindows(std::string_view what, std::string_view only, const Launch& launch,
                           const Memory& memory, double copy_rate, const UniqueStream& stream) {
   constexpr uint32_t kRows[] = {1, 2, 4, 5, 8, 9, 16};
   std::printf("%-15s %8s %7s", std::string(what).c_str(), "MB", "floor");
@@ -222,11 +223,12 @@ absl::Status BenchQuantisation(const Memory& memory, const UniqueStream& stream)
   return absl::OkStatus();
 }
 
-absl::Status BenchPrompts(std::string_view only, const Memory& memory, const UniqueStream& stream) {
-  constexpr uint32_t kRows[] = {64, 256, 1024, 2048};
+absl::Status BenchPrompts(std::string_view what, std::string_view only, const Launch& launch,
+                          const Memory& memory, const UniqueStream& stream) {
+  constexpr uint32_t kRows[] = {64, 128, 256, 1024, 2048, 4096};
   constexpr uint32_t kCalls = 6;
-  std::printf("%-30s", "prompt: us (1e12 operations/s)");
-  for (const uint32_t rows : kRows) std::printf("  %8u rows   ", rows);
+  std::printf("%-30s", std::string(what).c_str());
+  for (const uint32_t rows : kRows) std::printf("  %5u rows    ", rows);
   std::printf("\n");
   for (const Case& c : Cases(only)) {
     if (c.bytes() > 100'000'000) continue;
@@ -235,7 +237,7 @@ absl::Status BenchPrompts(std::string_view only, const Memory& memory, const Uni
     for (const Shape& s : c.shapes) weights += uint64_t{s.rows} * c.cols;
     for (const uint32_t rows : kRows) {
       HEARTH_ASSIGN_OR_RETURN(const double seconds,
-                              CallSec(c, rows, kCalls, LaunchDenseGemm, memory, stream));
+                              CallSec(c, rows, kCalls, launch, memory, stream));
       std::printf("  %8.2f (%4.0f)", seconds * 1e6,
                   2.0 * static_cast<double>(weights) * rows / seconds / 1e12);
     }
@@ -262,7 +264,21 @@ absl::Status Run(std::string_view what, std::string_view only) {
     HEARTH_RETURN_IF_ERROR(BenchWindows("us", only, LaunchDenseMatmul, memory, copy_rate, stream));
     if (only.empty()) HEARTH_RETURN_IF_ERROR(BenchQuantisation(memory, stream));
   }
-  if (what != "windows") HEARTH_RETURN_IF_ERROR(BenchPrompts(only, memory, stream));
+  if (what == "windows") return absl::OkStatus();
+  HEARTH_ASSIGN_OR_RETURN(const DeviceBuffer room,
+                          DeviceBuffer::Create(gpu.id, GemmRoomBytes(4096, 10240)));
+  HEARTH_RETURN_IF_ERROR(BenchPrompts(
+      "with room for fp16: us (1e12/s)", only,
+      [&](const DenseMatmulArgs& args, CudaStreamView view) {
+        return LaunchDenseGemm(args, {.data = room.data(), .bytes = room.bytes()}, view);
+      },
+      memory, stream));
+  HEARTH_RETURN_IF_ERROR(BenchPrompts(
+      "without", only,
+      [](const DenseMatmulArgs& args, CudaStreamView view) {
+        return LaunchDenseGemm(args, GemmRoom(), view);
+      },
+      memory, stream));
   return absl::OkStatus();
 }
 

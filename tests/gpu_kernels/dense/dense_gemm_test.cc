@@ -2,7 +2,11 @@
 // ones against fp64, and the bytes around every output. Tiles without a GPU.
 #include "gpu_kernels/ops/dense/dense_gemm.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -53,13 +57,24 @@ class DenseGemm : public OnGpu {
     std::vector<std::vector<float>> answers;
     const DenseMatmulArgs args = on_gpu.Args(first, count);
     absl::Status status = on_gpu.Poison(stream());
-    if (status.ok()) status = LaunchDenseGemm(args, stream().view());
+    if (status.ok()) status = LaunchDenseGemm(args, room_, stream().view());
     for (uint32_t i = 0; status.ok() && i < args.output_count; ++i) {
       status = on_gpu.Read(i, &answers.emplace_back(), stream());
     }
     EXPECT_TRUE(status.ok()) << status;
     return answers;
   }
+  // Room for products of fp16 from now on; its bytes say nothing.
+  absl::Status GiveRoom(uint32_t rows, uint32_t cols) {
+    HEARTH_ASSIGN_OR_RETURN(DeviceBuffer memory,
+                            DeviceBuffer::Create(stream().view().gpu(), GemmRoomBytes(rows, cols)));
+    room_memory_ = std::move(memory);
+    room_ = {.data = room_memory_->data(), .bytes = room_memory_->bytes()};
+    return FillBytes(*room_memory_, std::byte{0xFF}, stream().view());
+  }
+
+  std::optional<DeviceBuffer> room_memory_;
+  GemmRoom room_;
 };
 
 // The definition, between guards like the answer.
@@ -145,6 +160,71 @@ TEST_F(DenseGemm, BitsOfARowDependOnNothingElse) {
   }
 }
 
+// Rows of very different sizes, each by itself: what is rounded is a row's own. Some of the rows,
+// so that the definition is done soon.
+TEST_F(DenseGemm, ProductsOfHalvesAreCloseToThoseOfTheCpu) {
+  const std::vector<Launch> launches = {
+      {32, 256, {{kQ8, 1}}},       {96, 400, {{kQ8, 300}, {kQ8, 40}, {kBf16, 5}}},
+      {320, 257, {{kQ8, 1000}}},   {640, 300, {{kQ8, 256}, {kBf16, 64}}},
+      {2560, 300, {{kQ8, 24000}}},  // the large tile
+      {10240, 270, {{kQ8, 320}}}};
+  Prng prng(624);
+  for (const Launch& launch : launches) {
+    const std::vector<HostMatrix> matrices = MatricesOf(&prng, launch);
+    std::vector<float> x = RandomFloats(&prng, size_t{launch.rows} * launch.cols, 1);
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = std::ldexp(x[i], (static_cast<int>(i / launch.cols % 5) - 2) * 24);
+    }
+    absl::StatusOr<DenseOnGpu> on_gpu = DenseOnGpu::Create(matrices, x, launch.rows, stream());
+    ASSERT_TRUE(on_gpu.ok()) << on_gpu.status();
+    const absl::Status room = GiveRoom(launch.rows, launch.cols);
+    ASSERT_TRUE(room.ok()) << room;
+    const std::vector<std::vector<float>> answers = Run(*on_gpu, 0, launch.rows);
+    if (HasFailure()) return;
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      const HostMatrix& w = matrices[i];
+      const uint32_t stride = DenseOnGpu::Stride(w.rows);
+      size_t unwritten = 0;
+      for (const float v : answers[i]) unwritten += std::bit_cast<uint32_t>(v) == kUnwrittenBits;
+      EXPECT_EQ(unwritten, answers[i].size() - size_t{launch.rows} * w.rows);
+      if (w.format != kQ8) continue;
+      for (const uint32_t t : {0u, 1u, 127u, 128u, launch.rows - 1}) {
+        const std::vector<float> row(x.begin() + t * launch.cols,
+                                     x.begin() + (t + 1) * launch.cols);
+        const std::vector<float> expected = Q8OfCpu(w, row, 1);
+        double difference = 0, norm = 0;
+        for (uint32_t n = 0; n < w.rows; ++n) {
+          const double want = expected[kGuardFloats + n];
+          const double error = answers[i][kGuardFloats + size_t{t} * stride + n] - want;
+          difference += error * error;
+          norm += want * want;
+        }
+        const double bound = w.rows < 16 ? 5e-3 : 6e-4;  // one output may be small by chance
+        EXPECT_LT(std::sqrt(difference / norm), bound) << w.rows << " x " << w.cols << " row " << t;
+      }
+    }
+  }
+}
+
+TEST_F(DenseGemm, BitsOfARowOfHalvesDependOnNothingElse) {
+  Prng prng(625);
+  const Launch launch = {1024, 3000, {{kQ8, 5000}}};
+  const std::vector<HostMatrix> matrices = MatricesOf(&prng, launch);
+  const std::vector<float> x = RandomFloats(&prng, size_t{launch.rows} * launch.cols, 1);
+  absl::StatusOr<DenseOnGpu> on_gpu = DenseOnGpu::Create(matrices, x, launch.rows, stream());
+  ASSERT_TRUE(on_gpu.ok()) << on_gpu.status();
+  const absl::Status room = GiveRoom(launch.rows, launch.cols);
+  ASSERT_TRUE(room.ok()) << room;
+  const std::vector<float> all = Run(*on_gpu, 0, launch.rows).at(0);
+  for (const auto& [first, count] : {std::pair{0u, 256u}, {401u, 299u}}) {  // both tiles
+    const std::vector<float> some = Run(*on_gpu, first, count).at(0);
+    for (uint32_t t = first; t < first + count; ++t) {
+      const size_t at = kGuardFloats + size_t{t} * DenseOnGpu::Stride(5000);
+      ASSERT_EQ(std::memcmp(&some[at], &all[at], 5000 * 4), 0) << "row " << t;
+    }
+  }
+}
+
 TEST_F(DenseGemm, AppliesTheActivationOfEachOutput) {
   Prng prng(623);
   const Launch launch = {64, 20, {{kQ8, 48}, {kBf16, 9}}};
@@ -170,6 +250,11 @@ TEST_F(DenseGemm, AppliesTheActivationOfEachOutput) {
       EXPECT_NEAR(activated[1][at], 2 / (1 + std::exp(-0.5 * plain[1][at])), 1e-6);
     }
   }
+}
+
+TEST(GemmRoom, HoldsWholeTilesAndAFactorForEachRow) {
+  EXPECT_EQ(GemmRoomBytes(1, 32), 128u * 128 + 4);
+  EXPECT_EQ(GemmRoomBytes(129, 2560), 2u * 128 * 2560 * 2 + 129 * 4);
 }
 
 TEST(GemmTiles, CoverEveryOutputAndRow) {

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "gpu_kernels/common/async_copy.cuh"
+
 namespace hearth {
 
 struct MmaA {  // 16 x 16, row-major
@@ -14,10 +16,6 @@ struct MmaA {  // 16 x 16, row-major
 struct MmaB {  // two neighbouring 16 x 8
   uint32_t x[4];
 };
-
-__device__ inline uint32_t SharedAddress(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 
 // Rows [0, 16), columns [0, 16) of `tile`.
 __device__ inline MmaA LoadA(const __nv_bfloat16* tile, uint32_t stride) {
@@ -91,24 +89,20 @@ __device__ inline Bf16Terms SplitBf16(float x) {
   return {high, __float2bfloat16_rn(__fsub_rn(x, __bfloat162float(high)))};
 }
 
-// 4, 8 or 16 bytes from global to shared memory, without registers; zeros when not `valid`.
-template <uint32_t kBytes>
-__device__ inline void CopyAsync(void* shared, const void* global, bool valid) {
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
-                 "l"(global), "r"(valid ? 16 : 0)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(SharedAddress(shared)),
-                 "l"(global), "n"(kBytes), "r"(valid ? kBytes : 0)
-                 : "memory");
-  }
+__device__ inline uint32_t Pair(__nv_bfloat16 first, __nv_bfloat16 second) {
+  return uint32_t{__bfloat16_as_ushort(second)} << 16 | __bfloat16_as_ushort(first);
 }
-__device__ inline void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most `kLeft` of the committed groups are under way.
-template <int kLeft>
-__device__ inline void WaitCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+
+// Two neighbours in two bf16 terms each.
+struct PairTerms {
+  uint32_t high;
+  uint32_t low;
+};
+
+__device__ inline PairTerms SplitPair(float first, float second) {
+  const Bf16Terms a = SplitBf16(first);
+  const Bf16Terms b = SplitBf16(second);
+  return {Pair(a.high, b.high), Pair(a.low, b.low)};
 }
 
 }  // namespace hearth
