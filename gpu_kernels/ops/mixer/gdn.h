@@ -93,11 +93,14 @@ struct GpuGdnPromptArgs {
   GpuGatedNormArgs output;
 };
 
-// Two matrices of a chunk for each value head; a last short chunk of each segment takes a whole
-// one.
-constexpr size_t GdnPromptScratchFloats(uint32_t rows, uint32_t segments, uint32_t value_heads) {
+// Two matrices of a chunk for each value head, its keys and queries for each key head; a last short
+// chunk of each segment takes a whole one.
+constexpr size_t GdnPromptScratchFloats(uint32_t rows, uint32_t segments,
+                                        const GpuGdnShape& shape) {
   const size_t chunks = size_t{rows} / kGdnChunkRows + segments;
-  return chunks * value_heads * 2 * kGdnChunkRows * (kGdnChunkRows + 1);
+  const size_t head = 2 * kGdnChunkRows * (kGdnChunkRows + 1);
+  const size_t keys = 2 * size_t{kGdnChunkRows} * shape.key_dim;
+  return chunks * (shape.value_heads * head + shape.key_heads * keys);
 }
 
 // Applies the pending rows of one segment to delta_state of the layers [0, layer_count) that have

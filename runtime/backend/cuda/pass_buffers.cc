@@ -17,8 +17,13 @@ void ReserveGdn(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeometry& g,
   layout.Reserve(b.qkv, rows * n.conv_channels());
   layout.Reserve(b.log_decay, rows * n.value_head_count);
   layout.Reserve(b.beta, rows * n.value_head_count);
-  layout.Reserve(b.gdn_scratch, GdnPromptScratchFloats(static_cast<uint32_t>(rows),
-                                                       kPassSegmentsMax, n.value_head_count));
+  const GpuGdnShape shape{.key_heads = n.key_head_count,
+                          .value_heads = n.value_head_count,
+                          .key_dim = n.key_head_dim,
+                          .value_dim = n.value_head_dim,
+                          .taps = n.conv_taps};
+  layout.Reserve(b.gdn_scratch,
+                 GdnPromptScratchFloats(static_cast<uint32_t>(rows), kPassSegmentsMax, shape));
 }
 
 void ReserveQsa(MemoryLayout& layout, GpuPassBuffers& b, const ModelGeometry& g, uint64_t rows,

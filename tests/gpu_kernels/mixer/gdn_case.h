@@ -228,8 +228,8 @@ struct GpuGdnPass {
         qkv(s, rows.projected.size()),
         log_decay(s, rows.a.size()),
         beta(s, rows.a.size()),
-        scratch(s, GdnPromptScratchFloats(rows.rows, static_cast<uint32_t>(segments.size()),
-                                          c.shape.value_heads)),
+        scratch(s,
+                GdnPromptScratchFloats(rows.rows, static_cast<uint32_t>(segments.size()), c.shape)),
         quantized(s, rows.rows, c.shape.mixed_dim()) {}
 
   GpuGdnInputs In() const {

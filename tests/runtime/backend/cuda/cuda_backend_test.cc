@@ -101,13 +101,15 @@ class CudaBackendTest : public OnGpu {
     std::sort(distances.begin(), distances.end());
     return distances;
   }
-  // The median row is close; the worst one may have lost a near tie of its router.
-  void ExpectClose(const char* what, std::span<const float> got, std::span<const float> want) {
+  // The median row is close: within what int8 activations cost, of both sides where both have them.
+  // The worst one may have lost a near tie of its router.
+  void ExpectClose(const char* what, std::span<const float> got, std::span<const float> want,
+                   float median = 0.01f) {
     ASSERT_EQ(got.size(), want.size()) << what;
     const std::vector<float> d = RowDistances(got, want, vocab());
     std::printf("%s: median row %.2e, 90%% %.2e, worst %.2e of its largest logit\n", what,
                 d[d.size() / 2], d[d.size() * 9 / 10], d.back());
-    EXPECT_LE(d[d.size() / 2], 0.01f) << what;
+    EXPECT_LE(d[d.size() / 2], median) << what;
     EXPECT_LE(d.back(), 0.25f) << what;
   }
 
@@ -142,8 +144,10 @@ TEST_F(CudaBackendTest, EveryLayerOfAWindowAndOfAPromptStaysWithTheCpu) {
                         phase == Phase::kWindow ? "window" : "prompt", layer, d[d.size() / 2],
                         d.back());
             // K and V in bf16 first meet in layer 3. Before, rows part only where an int8 rounding
-            // goes to the other side; the worst row may have lost a near tie of its router.
-            EXPECT_LE(d[d.size() / 2], layer < 3 ? 1e-5f : 0.02f) << "layer " << layer;
+            // goes to the other side, which those of a prompt's delta rule, whose products have 16
+            // bits, do more often; the worst row may have lost a near tie of its router.
+            const float exact = phase == Phase::kWindow ? 1e-5f : 0.005f;
+            EXPECT_LE(d[d.size() / 2], layer < 3 ? exact : 0.02f) << "layer " << layer;
             EXPECT_LE(d.back(), layer < 3 ? 0.01f : 0.5f) << "layer " << layer;
           });
       ASSERT_TRUE(ran.ok()) << ran;
@@ -154,7 +158,7 @@ TEST_F(CudaBackendTest, EveryLayerOfAWindowAndOfAPromptStaysWithTheCpu) {
 TEST_F(CudaBackendTest, LogitsOfPromptsAndWindowsStayWithTheCpu) {
   for (const char* prompt : {"code", "zh"}) {
     const std::vector<TokenId> ids = Ids(prompt, 200);
-    ExpectClose(prompt, Read(*cuda_, ids, 150, 4), Read(*cpu_, ids, 150, 4));
+    ExpectClose(prompt, Read(*cuda_, ids, 150, 4), Read(*cpu_, ids, 150, 4), 0.015f);
   }
 }
 
