@@ -34,9 +34,11 @@ void GroupRoutes(const RouteInput& input, WindowPlan& plan) {
     plan.counts[e] = first;  // from here on: where the next entry of this expert goes
     first += count;
   }
-  for (uint32_t i = 0; i < entry_count; ++i) {
-    plan.entries[plan.counts[input.expert[i]]++] = {.row = i / input.ranks,
-                                                    .rank = i % input.ranks};
+  const uint32_t* expert = input.expert.data();
+  for (uint32_t row = 0; row < input.rows; ++row) {
+    for (uint32_t rank = 0; rank < input.ranks; ++rank) {
+      plan.entries[plan.counts[*expert++]++] = {.row = row, .rank = rank};
+    }
   }
 }
 
