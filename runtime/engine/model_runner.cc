@@ -96,9 +96,8 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Load(Pack pack,
   if (options.gpu) {
     const uint32_t context = r->geometry().context_tokens_max;
     const uint32_t planned = options.planned_context_tokens;
-    HEARTH_ASSIGN_OR_RETURN(
-        const uint64_t state_bytes,
-        r->SequenceBytes(planned == 0 ? context : std::min(planned, context)));
+    HEARTH_ASSIGN_OR_RETURN(const uint64_t state_bytes,
+                            r->SequenceBytes(planned == 0 ? context : std::min(planned, context)));
     card.emplace(PlacementCard{.gpu = *r->options_.gpu,
                                .io = *r->backend_->gpu_expert_io(),
                                .later_bytes = state_bytes * options.planned_sequences});

@@ -16,9 +16,11 @@ namespace hearth {
 
 class Flashlet {
  public:
-  Flashlet() : pack_(HEARTH_SOURCE_DIR "/profiles/flashlet", DenseChoice::kQ8) {
+  // HEARTH_SOURCE_DIR, which headers do not know.
+  explicit Flashlet(const std::string& source_dir)
+      : source_dir_(source_dir), pack_(source_dir + "/profiles/flashlet", DenseChoice::kQ8) {
     absl::StatusOr<Tokenizer> tokenizer = Tokenizer::FromJson(
-        ReadFixtureFile(HEARTH_SOURCE_DIR "/profiles/flashlet/tokenizer.json"), "tokenizer.json");
+        ReadFixtureFile(source_dir + "/profiles/flashlet/tokenizer.json"), "tokenizer.json");
     HEARTH_CHECK(tokenizer.ok());
     tokenizer_ = std::make_unique<Tokenizer>(*std::move(tokenizer));
   }
@@ -34,13 +36,14 @@ class Flashlet {
   }
   // The first `count` tokens of a golden text: "code", "prose", "zh".
   std::vector<TokenId> Golden(const std::string& name, uint32_t count) const {
-    const GoldenFile golden(HEARTH_SOURCE_DIR "/tests/golden/golden-nvfp4.safetensors");
+    const GoldenFile golden(source_dir_ + "/tests/golden/golden-nvfp4.safetensors");
     const std::vector<int32_t> ids = golden.Get<int32_t>(name + ".ids");
     HEARTH_CHECK(ids.size() >= count);
     return {ids.begin(), ids.begin() + count};
   }
 
  private:
+  std::string source_dir_;
   TemporaryPack pack_;
   std::unique_ptr<Tokenizer> tokenizer_;
 };

@@ -72,7 +72,7 @@ class DeadEnd final : public TokenConstraint {
 class WindowBatchTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    model_ = std::make_unique<Flashlet>();
+    model_ = std::make_unique<Flashlet>(HEARTH_SOURCE_DIR);
     runner_ = std::make_unique<LoadedRunner>(
         model_->pack_dir(), RunnerSetup{.options = {.limits = {.prompt_rows_max = 64}}});
   }

@@ -36,7 +36,7 @@ class Counter final : public CompletionSink {
 
 // Arguments: clients, sequences at work, drafts.
 void Serve(benchmark::State& state) {
-  const Flashlet model;
+  const Flashlet model(HEARTH_SOURCE_DIR);
   LoadedRunner runner(model.pack_dir(), {.worker_count = AllowedCpuCount()});
   SteadyClock clock;
   auto made = Scheduler::Create({.runner = *runner, .tokenizer = model.tokenizer(), .clock = clock},

@@ -72,15 +72,8 @@ struct Answer {
 
 class SchedulerTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    model_ = std::make_unique<Flashlet>();
-    runner_ = std::make_unique<LoadedRunner>(
-        model_->pack_dir(), RunnerSetup{.options = {.limits = {.prompt_rows_max = 64}}});
-  }
-  static void TearDownTestSuite() {
-    runner_.reset();
-    model_.reset();
-  }
+  static void SetUpTestSuite();
+  static void TearDownTestSuite();
 
   void Start(const SchedulerOptions& options, PrefixCache* prefixes = nullptr) {
     absl::StatusOr<std::unique_ptr<Scheduler>> made =
@@ -197,7 +190,4 @@ class SchedulerTest : public testing::Test {
   FakeClock clock_;
   std::unique_ptr<Scheduler> scheduler_;
 };
-inline std::unique_ptr<Flashlet> SchedulerTest::model_;
-inline std::unique_ptr<LoadedRunner> SchedulerTest::runner_;
-
 }  // namespace hearth
