@@ -7,6 +7,7 @@
 
 #include "runtime/serve/http/answer_queue.h"
 #include "runtime/serve/http/http_connection.h"
+#include "runtime/serve/http/sse_writer.h"
 #include "tests/runtime/serve/http/fake_stream.h"
 
 namespace hearth {
@@ -415,6 +416,24 @@ TEST(Connection, ASilentStreamIsKeptAwakeByTheClockAlone) {
   EXPECT_EQ(wire->TakeOutput(), "0\r\n\r\n");
   wire->Advance(30 * kSecondNs);
   EXPECT_EQ(wire->TakeOutput(), "");
+}
+
+TEST(Connection, EventsAreWholeAndSilenceIsFilledWithComments) {
+  FakeServer server;
+  const auto wire = server.Connect();
+  wire->Send("GET /a HTTP/1.0\r\nHost: localhost\r\n\r\n");  // no chunks around the events
+  SseWriter events(server.handler.kept[0].writer, {.keep_alive_ns = kSecondNs});
+  events.Data("one\ntwo");
+  events.Event("tick", "{}");
+  events.Comment("note");
+  wire->Run();
+  EXPECT_THAT(wire->TakeOutput(),
+              EndsWith("\r\n\r\ndata: one\ndata: two\n\nevent: tick\ndata: {}\n\n: note\n\n"));
+  wire->Advance(kSecondNs);
+  EXPECT_EQ(wire->TakeOutput(), ": keep-alive\n\n");
+  EXPECT_EQ(events.Finish(), WriteResult::kQueued);
+  wire->Run();
+  EXPECT_TRUE(wire->send_shut);
 }
 
 // --- Limits and refusals that need a connection.
