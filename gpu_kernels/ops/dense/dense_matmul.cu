@@ -153,27 +153,50 @@ absl::Status LaunchClusters(const DenseMatmulArgs& args, const DenseMatmulCut& c
                            stream, kernel_args, layout, cluster_blocks);
 }
 
-// One launch: rows [first, first + count).
+// A kernel of one launch, and its grid.
+struct Variant {
+  DenseMatmulCut cut;
+  Kernel kernel = nullptr;
+  uint32_t blocks = 0;
+  uint32_t rounds = 0;  // of units for each block
+  uint32_t shared_bytes = 0;
+};
+
+absl::StatusOr<Variant> VariantOf(const DenseMatmulCut& cut, const GpuLimits& gpu, uint32_t rows,
+                                  uint32_t cols) {
+  const uint32_t rows_class = MatmulRowsClass(rows);
+  Variant v{.cut = cut, .shared_bytes = LayOutMatmul(cut, rows, cols).bytes};
+  v.kernel = cut.slots == kMatmulSlotsMax ? KernelOf<kMatmulSlotsMax>(rows_class)
+                                          : KernelOf<kMatmulSlotsMin>(rows_class);
+  const auto* address = reinterpret_cast<const void*>(v.kernel);
+  HEARTH_RETURN_IF_ERROR(AllowSharedBytes(address, v.shared_bytes));
+  HEARTH_ASSIGN_OR_RETURN(const uint32_t resident,
+                          ResidentBlocks(address, cut.threads, v.shared_bytes));
+  v.blocks = MatmulBlocks(cut, rows, resident, gpu);
+  v.rounds = MatmulRounds(cut, rows, v.blocks);
+  return v;
+}
+
+// One launch: rows [first, first + count). With fewer slots a multiprocessor may hold more blocks:
+// where that leaves one round instead of several, they are better.
 absl::Status LaunchRows(const DenseMatmulArgs& args, const DenseMatmulCut& cut,
                         const GpuLimits& gpu, uint32_t first, uint32_t count,
                         CudaStreamView stream) {
-  MatmulKernelArgs kernel_args = KernelArgsOf(args, cut);
+  HEARTH_ASSIGN_OR_RETURN(Variant variant, VariantOf(cut, gpu, count, args.cols));
+  if (cut.slots > kMatmulSlotsMin && variant.rounds > 1) {
+    DenseMatmulCut small = cut;
+    small.slots = kMatmulSlotsMin;
+    HEARTH_ASSIGN_OR_RETURN(const Variant other, VariantOf(small, gpu, count, args.cols));
+    if (other.rounds == 1) variant = other;
+  }
+  MatmulKernelArgs kernel_args = KernelArgsOf(args, variant.cut);
   SelectRows(args, first, count, &kernel_args);
-  kernel_args.layout = LayOutMatmul(cut, count, args.cols);
-  kernel_args.row_jobs = MatmulRowJobs(cut, count);
-  const uint32_t rows_class = MatmulRowsClass(count);
-  const Kernel kernel = cut.slots == kMatmulSlotsMax ? KernelOf<kMatmulSlotsMax>(rows_class)
-                                                     : KernelOf<kMatmulSlotsMin>(rows_class);
-  const auto* address = reinterpret_cast<const void*>(kernel);
-  const uint32_t shared_bytes = kernel_args.layout.bytes;
-  HEARTH_RETURN_IF_ERROR(AllowSharedBytes(address, shared_bytes));
-  HEARTH_ASSIGN_OR_RETURN(const uint32_t resident,
-                          ResidentBlocks(address, cut.threads, shared_bytes));
-  return LaunchOverlapping("launch of a dense product", kernel,
-                           {.blocks = MatmulBlocks(cut, count, resident, gpu),
-                            .threads = cut.threads,
-                            .shared_bytes = shared_bytes},
-                           stream, kernel_args);
+  kernel_args.layout = LayOutMatmul(variant.cut, count, args.cols);
+  kernel_args.row_jobs = MatmulRowJobs(variant.cut, count);
+  return LaunchOverlapping(
+      "launch of a dense product", variant.kernel,
+      {.blocks = variant.blocks, .threads = cut.threads, .shared_bytes = variant.shared_bytes},
+      stream, kernel_args);
 }
 
 }  // namespace
@@ -183,7 +206,7 @@ absl::Status LaunchDenseMatmul(const DenseMatmulArgs& args, CudaStreamView strea
   HEARTH_ASSIGN_OR_RETURN(const GpuLimits gpu, CurrentLimits(stream.gpu()));
   HEARTH_ASSIGN_OR_RETURN(const DenseMatmulCut cut, CutDenseMatmul(args, gpu));
   HEARTH_ASSIGN_OR_RETURN(const bool clusters, HasClusters(stream.gpu()));
-  const uint32_t cluster_blocks = clusters ? MatmulClusterBlocks(cut, gpu) : 0;
+  const uint32_t cluster_blocks = clusters ? MatmulClusterBlocks(cut, args.rows, gpu) : 0;
   if (cluster_blocks != 0) return LaunchClusters(args, cut, cluster_blocks, stream);
   for (uint32_t first = 0; first < args.rows; first += cut.rows_max) {
     const uint32_t count = std::min(cut.rows_max, args.rows - first);

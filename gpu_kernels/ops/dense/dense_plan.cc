@@ -98,11 +98,12 @@ MatmulSharedLayout LayOutMatmul(const DenseMatmulCut& cut, uint32_t rows, uint32
   return layout;
 }
 
-uint32_t MatmulClusterBlocks(const DenseMatmulCut& cut, const GpuLimits& gpu) {
-  constexpr uint32_t kUnitsMaxForEach = 2;  // of a multiprocessor
+uint32_t MatmulClusterBlocks(const DenseMatmulCut& cut, uint32_t rows, const GpuLimits& gpu) {
   constexpr uint32_t kSegmentsMin = 8;
   const uint32_t units = cut.band_count + cut.row_unit_count;
-  if (cut.segments < kSegmentsMin || units > kUnitsMaxForEach * gpu.multiprocessor_count) return 0;
+  const uint32_t units_max =
+      rows == 1 ? 2 * gpu.multiprocessor_count : gpu.multiprocessor_count / 2;
+  if (cut.segments < kSegmentsMin || units > units_max) return 0;
   return CeilDiv(cut.segments, kClusterWarps);
 }
 
@@ -152,6 +153,10 @@ absl::StatusOr<DenseMatmulCut> CutDenseMatmul(const DenseMatmulArgs& args, const
 
 uint32_t MatmulRowJobs(const DenseMatmulCut& cut, uint32_t rows) {
   return CeilDiv(cut.row_unit_count * CeilDiv(rows, kTensorRows), cut.teams);
+}
+
+uint32_t MatmulRounds(const DenseMatmulCut& cut, uint32_t rows, uint32_t blocks) {
+  return CeilDiv(CeilDiv(cut.band_count, cut.teams) + MatmulRowJobs(cut, rows), blocks);
 }
 
 uint32_t MatmulBlocks(const DenseMatmulCut& cut, uint32_t rows, uint32_t resident_blocks,

@@ -55,9 +55,10 @@ MatmulSharedLayout LayOutMatmul(const DenseMatmulCut& cut, uint32_t rows, uint32
 
 // Products of long columns and few units, on cards with clusters: the segments of a unit lie in the
 // blocks of a cluster, kClusterWarps to a block. The blocks of such a cluster; 0 where one block
-// takes a unit.
+// takes a unit: with more units than half the multiprocessors that is the better way for more than
+// one row of x.
 inline constexpr uint32_t kClusterWarps = 2;
-uint32_t MatmulClusterBlocks(const DenseMatmulCut& cut, const GpuLimits& gpu);
+uint32_t MatmulClusterBlocks(const DenseMatmulCut& cut, uint32_t rows, const GpuLimits& gpu);
 
 // Bytes of shared memory of a block of such a launch: for each warp the weights of a unit and the
 // rows of x that meet them, then the segments' sums, `unit_values` for each.
@@ -84,6 +85,8 @@ uint32_t MatmulRowJobs(const DenseMatmulCut& cut, uint32_t rows);
 // every block gets as many jobs as the next.
 uint32_t MatmulBlocks(const DenseMatmulCut& cut, uint32_t rows, uint32_t resident_blocks,
                       const GpuLimits& gpu);
+// Jobs of the block that has most, of `blocks`.
+uint32_t MatmulRounds(const DenseMatmulCut& cut, uint32_t rows, uint32_t blocks);
 
 // What LaunchDenseMatmul and LaunchDenseGemm both ask of their arguments.
 absl::Status CheckDenseProduct(const DenseMatmulArgs& args, uint32_t rows_max);

@@ -63,6 +63,8 @@ TEST(DensePlan, CountsTheUnitsOfBothKinds) {
   EXPECT_EQ(MatmulBlocks(*cut, 4, 4, kH200), 93u);
   EXPECT_EQ(MatmulBlocks(*cut, 4, 4, {.multiprocessor_count = 10}), 31u);
   EXPECT_EQ(MatmulBlocks(*cut, 16, 4, kH200), 106u);
+  EXPECT_EQ(MatmulRounds(*cut, 4, 93), 1u);
+  EXPECT_EQ(MatmulRounds(*cut, 4, 31), 3u);
 }
 
 TEST(DensePlan, EveryChunkHasItsPlaceInOneWarp) {
@@ -106,14 +108,16 @@ TEST(DensePlan, LongColumnsOfFewRowsTakeClusters) {
     const DeviceMatrix w = {.format = MatrixFormat::kQ8, .rows = w_rows};
     return *CutDenseMatmul(ArgsOf(rows, cols, {w}), kH200);
   };
-  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 10240, 320), kH200), 7u);
-  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 2560), kH200), 6u);
-  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 12288), kH200), 0u);
-  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 2560, 320), kH200), 0u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 10240, 320), 1, kH200), 7u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(4, 10240, 320), 4, kH200), 7u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 2560), 1, kH200), 6u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(4, 6144, 2560), 4, kH200), 0u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 6144, 12288), 1, kH200), 0u);
+  EXPECT_EQ(MatmulClusterBlocks(cut_of(1, 2560, 320), 1, kH200), 0u);
   for (uint32_t cols = 4096; cols <= kMatmulColsMax; cols += 992) {
     for (uint32_t rows = 1; rows <= kMatmulRowsMax; ++rows) {
       const DenseMatmulCut cut = cut_of(rows, cols, 16);
-      ASSERT_LE(MatmulClusterBlocks(cut, kH200), 8u);
+      ASSERT_LE(MatmulClusterBlocks(cut, rows, kH200), 8u);
       const ClusterSharedLayout layout = LayOutClusterMatmul(cut, rows);
       ASSERT_LE(layout.bytes, kH200.shared_bytes_per_block_max);
       ASSERT_EQ(layout.x_offset_bytes % 16, 0u);
