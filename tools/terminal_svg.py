@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Turns coloured terminal text, as `hearth top --once --colour always` prints it, into an SVG: blocks
-become rectangles, so that the picture does not depend on the viewer's font.
+"""Turns coloured terminal text, as `hearth top --once --colour always` prints it, into an SVG:
+blocks become rectangles, so that the picture does not depend on the viewer's font.
 
 usage: hearth top --once --colour always | tools/terminal_svg.py > picture.svg
 """

@@ -1,5 +1,5 @@
-"""A terminal that keeps what programs draw on it: as much of xterm as ncurses asks for. What it does
-not know is an error, so that a test never compares a picture that was read wrongly."""
+"""A terminal that keeps what programs draw on it: as much of xterm as ncurses asks for. What it
+does not know is an error, so that a test never compares a picture that was read wrongly."""
 
 import re
 

@@ -1,5 +1,7 @@
 """hearth top on a terminal: what it draws is what --once prints, after a resize too; it sends only
-what changes, comes back when the server does, and leaves the terminal as it was however it ends."""
+what changes, comes back when the server does, and leaves the terminal as it was however it ends.
+
+Tests tools/hearth/top_command.cc and tools/hearth/top/screen.cc."""
 import codecs
 import fcntl
 import http.server
