@@ -98,7 +98,7 @@ absl::Status UploadQueue::CopyInPlace(const Item& item) {
   return absl::OkStatus();
 }
 
-absl::Status UploadQueue::CopyStaged(const Item& item) {
+absl::Status UploadQueue::CopyStaged(std::unique_lock<std::mutex>& engine_lock, const Item& item) {
   if (piece_count_ == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(NameOf(item.slot),
@@ -109,7 +109,7 @@ absl::Status UploadQueue::CopyStaged(const Item& item) {
   for (uint64_t done = 0; done < item.from.size();) {
     const uint32_t piece = next_piece_++ % piece_count_;
     if (piece_used_[piece] != 0) {
-      HEARTH_RETURN_IF_ERROR(Await(PieceMark(piece), item.slot));
+      HEARTH_RETURN_IF_ERROR(Await(engine_lock, PieceMark(piece), item.slot));
     }
     const uint64_t bytes = std::min<uint64_t>(piece_bytes, item.from.size() - done);
     const std::span<std::byte> staged = engine_.staging().subspan(piece * piece_bytes, bytes);
@@ -129,8 +129,8 @@ absl::Status UploadQueue::Begin(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   absl::Status status;
   {
-    const std::lock_guard engine_lock(engine_mutex_);
-    status = item.staged ? CopyStaged(item) : CopyInPlace(item);
+    std::unique_lock engine_lock(engine_mutex_);
+    status = item.staged ? CopyStaged(engine_lock, item) : CopyInPlace(item);
     if (status.ok()) status = engine_.Mark(UploadMark(sequence));
   }
   lock.lock();
@@ -147,29 +147,30 @@ absl::Status UploadQueue::Late(SlotRef slot) const {
                    " ms; the card does not answer: restart, and see the kernel's log for it"));
 }
 
-absl::Status UploadQueue::Await(uint32_t mark, SlotRef slot) const {
+absl::Status UploadQueue::Await(std::unique_lock<std::mutex>& engine_lock, uint32_t mark,
+                                SlotRef slot) {
   const int64_t begin_ns = clock_.NowNs();
   for (;;) {
     HEARTH_ASSIGN_OR_RETURN(const bool passed, engine_.HasPassed(mark));
     if (passed) return absl::OkStatus();
     if (clock_.NowNs() - begin_ns > options_.timeout_ns) return Late(slot);
-    std::this_thread::sleep_for(std::chrono::nanoseconds(options_.poll_ns));
+    (void)engine_pause_.wait_for(engine_lock, std::chrono::nanoseconds(options_.poll_ns));
   }
 }
 
 absl::Status UploadQueue::Read(SlotRef slot, std::span<std::byte> into) {
   HEARTH_RETURN_IF_ERROR(broken());
-  const std::lock_guard engine_lock(engine_mutex_);
+  std::unique_lock engine_lock(engine_mutex_);
   HEARTH_RETURN_IF_ERROR(engine_.CopyBack(slot, into, ReadMark()));
-  return Await(ReadMark(), slot);
+  return Await(engine_lock, ReadMark(), slot);
 }
 
 absl::Status UploadQueue::Verify(const Item& item) {
   if (options_.verify_into.empty()) return absl::OkStatus();
-  const std::lock_guard engine_lock(engine_mutex_);
+  std::unique_lock engine_lock(engine_mutex_);
   const std::span<std::byte> read = options_.verify_into.first(item.from.size());
   HEARTH_RETURN_IF_ERROR(engine_.CopyBack(item.slot, read, VerifyMark()));
-  HEARTH_RETURN_IF_ERROR(Await(VerifyMark(), item.slot));
+  HEARTH_RETURN_IF_ERROR(Await(engine_lock, VerifyMark(), item.slot));
   const auto [at, expected] = std::ranges::mismatch(read, item.from);
   if (at == read.end()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(NameOf(item.slot), ": byte ", at - read.begin(), " of ",

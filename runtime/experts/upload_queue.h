@@ -73,8 +73,9 @@ class UploadQueue {
   // With the engine's mutex held, but for the first and the last.
   bool IsInPlace(std::span<const std::byte> from) const;
   absl::Status CopyInPlace(const Item& item);
-  absl::Status CopyStaged(const Item& item);
-  absl::Status Await(uint32_t mark, SlotRef slot) const;
+  absl::Status CopyStaged(std::unique_lock<std::mutex>& engine_lock, const Item& item);
+  // Lets go of the lock while it waits.
+  absl::Status Await(std::unique_lock<std::mutex>& engine_lock, uint32_t mark, SlotRef slot);
   absl::Status Late(SlotRef slot) const;
 
   // The watcher's. Those that are given the lock are called with the mutex held and may let go of
@@ -102,6 +103,7 @@ class UploadQueue {
   UploadStats stats_;
   absl::Status broken_;
   bool stopping_ = false;
+  std::condition_variable engine_pause_;  // nobody wakes it: between two looks at the engine
   std::mutex engine_mutex_;  // guards the engine's copies and marks, and what belongs to them:
   uint32_t next_piece_ = 0;
   std::vector<uint8_t> piece_used_;  // its mark has been set
