@@ -33,6 +33,7 @@ size_t LeadingOf(std::string_view text, std::string_view set) {
 }  // namespace
 
 AnswerParser::AnswerParser(AnswerFormat format) : format_(std::move(format)) {
+  if (format_.trim_beginning) state_ = State::kAfterReasoning;
   if (format_.reasoning) {
     state_ = format_.reasoning_open ? State::kReasoning : State::kBeginning;
   }
@@ -88,7 +89,7 @@ bool AnswerParser::StepBeginning() {
     return true;
   }
   if (!finished_ && kThinkBegin.starts_with(word)) return false;
-  Enter(State::kContent);
+  Enter(format_.trim_beginning ? State::kAfterReasoning : State::kContent);
   return true;
 }
 
@@ -189,7 +190,8 @@ void AnswerParser::Enter(State state) {
 }
 
 void AnswerParser::Emit(AnswerPart::Kind kind, size_t bytes, std::vector<AnswerPart>& parts) {
-  if (bytes > 0) {
+  const bool told = kind != AnswerPart::Kind::kReasoning || !format_.omit_reasoning;
+  if (bytes > 0 && told) {
     const std::string_view piece = held().substr(0, bytes);
     if (!parts.empty() && parts.back().kind == kind && kind != AnswerPart::Kind::kCall) {
       parts.back().text += piece;

@@ -18,9 +18,9 @@ constexpr std::array<std::string_view, 4> kToolUseNames = {"id", "name", "input"
 constexpr std::array<std::string_view, 3> kToolResultNames = {"tool_use_id", "content", "is_error"};
 constexpr std::array<std::string_view, 2> kThinkingNames = {"thinking", "signature"};
 constexpr std::array<std::string_view, 1> kRedactedNames = {"data"};
-constexpr std::array<std::string_view, 7> kToolNames = {
-    "name",   "description",    "input_schema",         "type",
-    "strict", "input_examples", "eager_input_streaming"};
+constexpr std::array<std::string_view, 9> kToolNames = {
+    "name",           "description",           "input_schema",    "type",         "strict",
+    "input_examples", "eager_input_streaming", "allowed_callers", "defer_loading"};
 constexpr std::string_view kTextOnly =
     "this server reads text only; images, documents and tools of the server's own are not "
     "supported";
@@ -199,6 +199,14 @@ absl::StatusOr<OfferedTools> ReadAnthropicTools(const Fields& body) {
                         "unsupported_value");
     }
     HEARTH_RETURN_IF_ERROR(tool.Only({kToolNames, kBlockNames}));
+    if (const Json* callers = tool.Find("allowed_callers");
+        callers != nullptr && *callers != Json::array({"direct"})) {
+      return tool.Error("allowed_callers", "expected [\"direct\"]", "unsupported_value");
+    }
+    HEARTH_ASSIGN_OR_RETURN(const auto deferred, tool.Bool("defer_loading"));
+    if (deferred.value_or(false)) {
+      return tool.Error("defer_loading", "not supported; expected false", "unsupported_value");
+    }
     HEARTH_RETURN_IF_ERROR(AddTool(tool, "input_schema", tools));
   }
   return tools;

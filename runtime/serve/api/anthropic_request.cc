@@ -14,12 +14,12 @@
 namespace hearth {
 namespace {
 
-constexpr std::array<std::string_view, 17> kNames = {
+constexpr std::array<std::string_view, 18> kNames = {
     "model",          "messages",     "system",        "max_tokens",
     "stop_sequences", "stream",       "temperature",   "top_k",
     "top_p",          "tools",        "tool_choice",   "thinking",
     "metadata",       "service_tier", "output_config", "context_management",
-    "cache_control"};
+    "cache_control",  "speed"};
 // This server's own, as in OpenAI's dialect.
 constexpr std::array<std::string_view, 9> kOwnNames = {
     "seed",     "min_p",   "presence_penalty", "frequency_penalty", "repetition_penalty",

@@ -25,6 +25,8 @@ inline constexpr uint64_t kRequestBodyBytesMax = 16ull << 20;
 struct AnswerFormat {
   bool reasoning = false;                // <think>...</think> at its beginning is reasoning
   bool reasoning_open = false;           // the prompt ended inside reasoning
+  bool omit_reasoning = false;           // it is not told
+  bool trim_beginning = false;           // line breaks before the content are no part of it
   std::shared_ptr<const ToolSet> tools;  // null: what looks like a call stays text
   bool one_call = false;                 // the answer ends after its first call
 };

@@ -116,6 +116,16 @@ std::string AnthropicTypeOf(int http_status) {
   }
 }
 
+// Templates and grammars quote what they refuse; a client's bytes go no further than this.
+std::string Printable(absl::string_view text) {
+  constexpr size_t kTextBytesMax = 1000;
+  std::string printable(text.substr(0, kTextBytesMax));
+  for (char& c : printable) {
+    if (c < 0x20 || c > 0x7E) c = '?';
+  }
+  return printable;
+}
+
 struct Parts {
   std::string type;
   std::string code;
@@ -141,7 +151,11 @@ absl::Status FieldError(std::string_view field, std::string_view what, std::stri
 
 absl::Status AtField(const absl::Status& status, std::string_view field, std::string_view code) {
   if (status.ok()) return status;
-  absl::Status named(status.code(), absl::StrCat(ToAbsl(field), ": ", status.message()));
+  // What goes beyond a limit of ours is the client's to mend: it is no better later.
+  const absl::StatusCode code_told = status.code() == absl::StatusCode::kResourceExhausted
+                                         ? absl::StatusCode::kInvalidArgument
+                                         : status.code();
+  absl::Status named(code_told, absl::StrCat(ToAbsl(field), ": ", Printable(status.message())));
   named.SetPayload(kFieldPayload, absl::Cord(ToAbsl(field)));
   if (!code.empty()) named.SetPayload(kCodePayload, absl::Cord(ToAbsl(code)));
   return named;

@@ -20,7 +20,9 @@ enum class Dialect : uint8_t {
 // InvalidArgument "<field>: <what>" that carries the field. `code` is OpenAI's, such as
 // "unsupported_parameter"; empty: "invalid_value". Both texts must be ours: no bytes of a client.
 absl::Status FieldError(std::string_view field, std::string_view what, std::string_view code = "");
-// An error of another part with "<field>: " in front, which carries field and code.
+// An error of another part with "<field>: " in front, which carries field and code. Of its text the
+// first 1000 bytes are told, and '?' for what is not printable ASCII. ResourceExhausted becomes
+// InvalidArgument: what goes beyond a limit of ours is no better later.
 absl::Status AtField(const absl::Status& status, std::string_view field,
                      std::string_view code = "");
 // The same with another HTTP status than the code of the Status stands for (413, 501...).

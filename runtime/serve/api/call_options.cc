@@ -83,6 +83,8 @@ absl::Status FinishChatCall(ChatParts parts, const ModelFacts& facts, ApiCall& c
   AnswerFormat& format = call.format;
   format.reasoning = facts.abilities.reasoning && !parts.reasoning.off();
   format.reasoning_open = prompt.reasoning_open;
+  format.omit_reasoning = parts.reasoning.omit;
+  format.trim_beginning = parts.form != Form::kFree;
   if (may_call) {
     format.tools = std::make_shared<const ToolSet>(std::move(parts.tools.set));
     format.one_call = parts.choice.one_call || parts.choice.kind == Kind::kNamed;

@@ -52,11 +52,11 @@ absl::Status ReadReasoningObject(const Fields& body, ReasoningWish& wish) {
   if (json == nullptr) return absl::OkStatus();
   HEARTH_ASSIGN_OR_RETURN(const Fields fields, Fields::Of(*json, "reasoning"));
   HEARTH_RETURN_IF_ERROR(fields.Only({kReasoningNames}));
-  for (const std::string_view name : {"exclude", "summary"}) {
-    if (fields.Has(name) && *fields.Find(name) != false) {
-      return fields.Error(name, "not supported", "unsupported_parameter");
-    }
+  if (fields.Has("summary")) {
+    return fields.Error("summary", "reasoning is told whole", "unsupported_parameter");
   }
+  HEARTH_ASSIGN_OR_RETURN(const auto exclude, fields.Bool("exclude"));
+  wish.omit = exclude.value_or(false);
   HEARTH_ASSIGN_OR_RETURN(const auto enabled, fields.Bool("enabled"));
   if (enabled.has_value()) {
     HEARTH_RETURN_IF_ERROR(SetEnabled("reasoning.enabled", *enabled, wish));
@@ -78,7 +78,8 @@ absl::Status ReadThinking(const Fields& body, ReasoningWish& wish) {
   if (json == nullptr) return absl::OkStatus();
   HEARTH_ASSIGN_OR_RETURN(const Fields fields, Fields::Of(*json, "thinking"));
   HEARTH_RETURN_IF_ERROR(fields.Only({kThinkingNames}));
-  HEARTH_RETURN_IF_ERROR(fields.Choice("display", {"summarized", "full"}).status());
+  HEARTH_ASSIGN_OR_RETURN(const auto display, fields.Choice("display", {"summarized", "omitted"}));
+  if (display.has_value()) wish.omit = *display == "omitted";
   HEARTH_ASSIGN_OR_RETURN(const auto type,
                           fields.Choice("type", {"enabled", "disabled", "adaptive"}));
   if (!type.has_value()) return fields.Error("type", "missing", "missing_required_parameter");
@@ -102,6 +103,8 @@ absl::StatusOr<ReasoningWish> ReadReasoning(const Fields& fields) {
                           fields.Integer("thinking_budget", {0, kReasoningTokensMax}));
   if (budget.has_value()) HEARTH_RETURN_IF_ERROR(SetBudget("thinking_budget", *budget, wish));
   HEARTH_RETURN_IF_ERROR(ReadThinking(fields, wish));
+  HEARTH_ASSIGN_OR_RETURN(const auto include, fields.Bool("include_reasoning"));
+  if (include.has_value()) wish.omit = !*include;
   return wish;
 }
 

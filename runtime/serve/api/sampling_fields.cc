@@ -171,12 +171,14 @@ absl::Status ReadStops(const Fields& fields, std::string_view name, CompletionRe
 }
 
 absl::Status CheckLabels(const Fields& fields) {
-  for (const std::string_view name : {"user", "safety_identifier", "prompt_cache_key"}) {
+  for (const std::string_view name :
+       {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}) {
     HEARTH_RETURN_IF_ERROR(fields.Text(name).status());
   }
   HEARTH_RETURN_IF_ERROR(fields.Object("metadata").status());
   HEARTH_RETURN_IF_ERROR(
       fields.Choice("service_tier", {"auto", "default", "standard_only"}).status());
+  HEARTH_RETURN_IF_ERROR(fields.Choice("speed", {"standard"}).status());
   HEARTH_ASSIGN_OR_RETURN(const auto store, fields.Bool("store"));
   if (store.value_or(false)) {
     return fields.Error("store", "this server keeps no answers; expected false",

@@ -42,8 +42,9 @@ absl::Status ReadMaxTokens(const Fields& fields, CompletionRequest& request);
 absl::Status ReadStops(const Fields& fields, std::string_view name, CompletionRequest& request);
 
 // Labels that clients attach and that change nothing here: their types alone are checked.
-inline constexpr std::array<std::string_view, 6> kLabelFieldNames = {
-    "user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier", "store"};
+inline constexpr std::array<std::string_view, 8> kLabelFieldNames = {
+    "user",  "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "speed", "store",    "service_tier"};
 absl::Status CheckLabels(const Fields& fields);
 
 // The fields of OpenAI's API that this server cannot follow: refused unless they say what is so

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
@@ -22,6 +23,12 @@ constexpr std::array<std::string_view, 8> kTokenizeNames = {"model",       "prom
                                                             "add_special", "add_special_tokens"};
 constexpr std::array<std::string_view, 2> kDetokenizeNames = {"model", "tokens"};
 
+// As short as tells the value: 0.95, not what it is as a double.
+Json Shortest(float value) {
+  double shortest = 0;
+  return absl::SimpleAtod(absl::StrCat(value), &shortest) ? Json(shortest) : Json(value);
+}
+
 Json HearthModel(const ModelFacts& facts) {
   const SamplingDefaults& defaults = facts.defaults;
   Json efforts = Json::array();
@@ -32,11 +39,11 @@ Json HearthModel(const ModelFacts& facts) {
               {"reasoning", facts.abilities.reasoning},
               {"reasoning_efforts", std::move(efforts)},
               {"constrained_answers", facts.constraints != nullptr},
-              {"defaults", Json{{"temperature", defaults.temperature},
+              {"defaults", Json{{"temperature", Shortest(defaults.temperature)},
                                 {"top_k", defaults.top_k},
-                                {"top_p", defaults.top_p},
-                                {"min_p", defaults.min_p},
-                                {"repetition_penalty", defaults.repetition_penalty}}}};
+                                {"top_p", Shortest(defaults.top_p)},
+                                {"min_p", Shortest(defaults.min_p)},
+                                {"repetition_penalty", Shortest(defaults.repetition_penalty)}}}};
 }
 
 Json ModelJson(Dialect dialect, const ModelFacts& facts) {

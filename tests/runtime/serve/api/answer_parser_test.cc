@@ -116,6 +116,22 @@ TEST(AnswerParserTest, WithoutReasoningItsMarksAreText) {
   EXPECT_THAT(Parse(Tools(), "<think>x</think>y"), ElementsAre(Content("<think>x</think>y")));
 }
 
+TEST(AnswerParserTest, ReasoningThatIsNotTold) {
+  AnswerFormat format = Everything();
+  format.omit_reasoning = true;
+  EXPECT_THAT(Parse(format, "<think>\nwhy\n</think>\n\nYes."), ElementsAre(Content("Yes.")));
+  EXPECT_THAT(Parse(format, "<think>\nwhy"), IsEmpty());
+}
+
+TEST(AnswerParserTest, LineBreaksBeforeAFormAreDropped) {
+  AnswerFormat format;
+  format.trim_beginning = true;
+  EXPECT_THAT(Parse(format, "\n\n{}\n"), ElementsAre(Content("{}\n")));
+  format.reasoning = true;
+  EXPECT_THAT(Parse(format, "\n\n{}"), ElementsAre(Content("{}")));
+  EXPECT_THAT(Parse(format, "<think>a</think>\n{}"), ElementsAre(Reasoning("a"), Content("{}")));
+}
+
 TEST(AnswerParserTest, CallsBetweenContent) {
   const std::string text = std::string("I look.\n\n") + kCall + "\n" + kCall + "\n";
   EXPECT_THAT(Parse(Everything(), text), ElementsAre(Content("I look."), Call("look_up", kCallJson),

@@ -20,13 +20,15 @@ using Form = ConstraintWish::Form;
 constexpr Dialect kDialect = Dialect::kAnthropic;
 
 std::string Message(const std::string& more) {
-  return R"({"model": "flashlet", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}])" +
+  return R"({"model": "flashlet", "max_tokens": 9,
+      "messages": [{"role": "user", "content": "x"}])" +
          more + "}";
 }
 
 constexpr char kTools[] = R"(, "tools": [{"name": "look_up", "description": "d", "input_schema":
     {"type": "object", "properties": {"city": {"type": "string"}}}, "cache_control":
-    {"type": "ephemeral"}}, {"type": "custom", "name": "stop", "input_schema": {"type": "object"}}])";
+    {"type": "ephemeral"}},
+    {"type": "custom", "name": "stop", "input_schema": {"type": "object"}}])";
 
 TEST(AnthropicRequestTest, FieldsAndDefaults) {
   const ApiModel model;
@@ -56,6 +58,9 @@ TEST(AnthropicRequestTest, ThinkingIsOffUnlessAskedFor) {
   EXPECT_THAT(prompt(R"(, "thinking": {"type": "enabled", "budget_tokens": 1024})"),
               EndsWith("<think>\n"));
   EXPECT_EQ(model.constraints.last->reasoning_tokens_max, 1024U);
+  EXPECT_TRUE(
+      model.Call(Message(R"(, "thinking": {"type": "adaptive", "display": "omitted"})"), kDialect)
+          .format.omit_reasoning);
   const ApiModel plain(ApiModel::Template::kPlain);
   EXPECT_TRUE(plain.Refusal(Message(""), kDialect).ok());
   EXPECT_THAT(std::string(plain
@@ -137,6 +142,8 @@ TEST(AnthropicRequestTest, RefusalsNameTheirPlace) {
   check(Message(R"(, "tools": [{"type": "web_search_20250305", "name": "web_search"}])"),
         "tools[0].type");
   check(Message(R"(, "mcp_servers": [])"), "mcp_servers");
+  check(Message(R"(, "tools": [{"name": "f", "defer_loading": true}])"), "tools[0].defer_loading");
+  check(Message(R"(, "tools": [{"name": "f", "allowed_callers": []}])"), "allowed_callers");
   check(Message(R"(, "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]})"),
         "context_management.edits[0]");
   check(Message(R"(, "thinking": {"budget_tokens": 5})"), "thinking.type: missing");

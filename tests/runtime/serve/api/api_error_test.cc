@@ -69,6 +69,15 @@ TEST(ApiErrorTest, TextsOfOthersAreEscapedAndMended) {
   EXPECT_EQ(Json::parse(body)["error"]["message"], "a\"\n\xEF\xBF\xBD");
 }
 
+TEST(ApiErrorTest, QuotedTextsAreCutAndPrintable) {
+  const absl::Status status =
+      AtField(absl::InvalidArgumentError("say \xC3\xA9\n" + std::string(5000, 'x')), "messages");
+  EXPECT_THAT(std::string(status.message()), testing::StartsWith("messages: say ???xxx"));
+  EXPECT_LT(status.message().size(), 1100U);
+  EXPECT_EQ(AtField(absl::ResourceExhaustedError("too deep"), "tools").code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ApiErrorTest, RefusalsOfTheTransport) {
   const Json json = Json::parse(
       TransportErrorBody(Dialect::kOpenAiChat, 413, "body_too_large", "The body is too large."));

@@ -23,6 +23,7 @@ TEST(ServiceBodiesTest, Models) {
   EXPECT_EQ(list["data"][0]["object"], "model");
   EXPECT_EQ(list["data"][0]["max_model_len"], 4096);
   EXPECT_EQ(list["data"][0]["hearth"]["defaults"]["top_k"], 20);
+  EXPECT_EQ(list["data"][0]["hearth"]["defaults"]["top_p"].dump(), "0.95");
   const Json anthropic = Json::parse(ModelsBody(Dialect::kAnthropic, model.facts));
   EXPECT_EQ(anthropic["data"][0]["created_at"], "2023-11-14T22:13:20Z");
   EXPECT_EQ(anthropic["has_more"], false);

@@ -1,7 +1,8 @@
 // A request's wishes as a constraint on tokens: every answer drawn under one has the form asked
 // for, after its reasoning.
-#include "runtime/serve/api/grammar_constraints.h"
+#include "runtime/serve/answer_constraints.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,8 +21,9 @@ using Form = ConstraintWish::Form;
 
 constexpr TokenId kStop = 2;  // <|im_end|>, see profiles/flashlet/generation_config.json
 
-std::unique_ptr<GrammarConstraints> Source(const ApiModel& model) {
-  auto source = GrammarConstraints::Create(*model.facts.tokenizer, {kStop});
+std::unique_ptr<AnswerConstraints> Source(const ApiModel& model) {
+  auto source = AnswerConstraints::Create(*model.facts.tokenizer, {kStop},
+                                          model.facts.tokenizer->vocab_count());
   EXPECT_TRUE(source.ok()) << source.status();
   return source.ok() ? *std::move(source) : nullptr;
 }
@@ -49,7 +51,7 @@ std::vector<TokenId> Draw(TokenConstraint& constraint, uint32_t vocab_count, uin
   return drawn;
 }
 
-TEST(GrammarConstraintsTest, AnswersAreOfTheSchema) {
+TEST(AnswerConstraintsTest, AnswersAreOfTheSchema) {
   const ApiModel model;
   const auto source = Source(model);
   ConstraintWish wish;
@@ -68,7 +70,7 @@ TEST(GrammarConstraintsTest, AnswersAreOfTheSchema) {
   }
 }
 
-TEST(GrammarConstraintsTest, CallsComeAfterReasoningWithinItsBudget) {
+TEST(AnswerConstraintsTest, CallsComeAfterReasoningWithinItsBudget) {
   const ApiModel model;
   const auto source = Source(model);
   const ApiCall call = model.Call(R"({"messages": [{"role": "user", "content": "x"}],
@@ -96,7 +98,7 @@ TEST(GrammarConstraintsTest, CallsComeAfterReasoningWithinItsBudget) {
   }
 }
 
-TEST(GrammarConstraintsTest, RefusalsComeThrough) {
+TEST(AnswerConstraintsTest, RefusalsComeThrough) {
   const ApiModel model;
   const auto source = Source(model);
   ConstraintWish wish;
@@ -105,7 +107,7 @@ TEST(GrammarConstraintsTest, RefusalsComeThrough) {
   EXPECT_EQ(source->Make(wish).status().code(), absl::StatusCode::kUnimplemented);
   wish.schema_json = R"({"type": "nothing"})";
   EXPECT_FALSE(source->Make(wish).ok());
-  EXPECT_FALSE(GrammarConstraints::Create(*model.facts.tokenizer, {}).ok());
+  EXPECT_FALSE(AnswerConstraints::Create(*model.facts.tokenizer, {}, 8192).ok());
 }
 
 }  // namespace
