@@ -223,8 +223,6 @@ void DrawChannels(const TelemetrySnapshot& s, const Looks& looks, const Area& ar
 
 void DrawDrafts(const TelemetrySnapshot& s, const Looks& looks, const Area& area) {
   const ServeCounters& c = s.engine.serve;
-  uint64_t windows = 0;
-  for (const uint64_t n : c.windows_by_rows) windows += n;
   area.Text(0, 0, "DRAFTS", Ink::kTitle);
   area.Text(0, 9, "accepted by position", Ink::kDim);
   if (c.drafted[0] == 0) {
