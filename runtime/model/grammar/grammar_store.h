@@ -77,7 +77,7 @@ class GrammarStore {
   absl::StatusOr<std::shared_ptr<TokenConstraint>> ForAnyObject();
 
   // One call of one of `tools`, or several calls one after another:
-  //   <tool_call>\n<function=NAME>\n<parameter=P>\nVALUE\n</parameter>\n...</function>\n</tool_call>
+  //   <tool_call>\n<function=NAME>\n<parameter=P>\nVALUE\n</parameter>\n</function>\n</tool_call>
   // where VALUE is raw text for a string and JSON for all else. Where the tokenizer has added
   // tokens for <tool_call> and </tool_call> those are what is written. Errors as ForSchema; a
   // pointer begins with the tool's name.

@@ -1,5 +1,5 @@
-"""hearth plan and hearth doctor as a user has them: a plan without a pack and with one, findings with
-their exit codes, a damaged pack, and every way to be refused.
+"""hearth plan and hearth doctor as a user has them: a plan without a pack and with one, findings
+with their exit codes, a damaged pack, and every way to be refused.
 
 usage: plan_doctor_test.py HEARTH_BINARY SOURCE_DIR
 """

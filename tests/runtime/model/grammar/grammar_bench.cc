@@ -4,7 +4,6 @@
 // other cases, runs of spaces and signs, pieces of other scripts.
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +21,7 @@
 #include "runtime/model/grammar/token_trie.h"
 #include "runtime/model/tokenizer/tokenizer.h"
 #include "runtime/model/tokenizer/tokenizer_json.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 namespace hearth::grammar {
 namespace {
@@ -53,7 +53,7 @@ std::vector<std::string> LargeVocabulary() {
   for (const char* sign : {"\"", "\",", "\":", "\"}", "\"]", "\")", "\");", "\"\n", "\"},"}) {
     for (size_t i = 0; i < 300; ++i) add(words[i * 7 % words.size()] + sign);
   }
-  std::mt19937 random(1);
+  Random random(1);
   while (tokens.size() < kVocabCount) {
     const std::string& left = words[random() % words.size()];
     const std::string& right = words[random() % words.size()];

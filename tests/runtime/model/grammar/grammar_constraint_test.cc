@@ -1,8 +1,8 @@
+// Masks against their definition, dead ends, bounds, and going back, over made-up vocabularies.
 #include "runtime/model/grammar/grammar_constraint.h"
 
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +16,7 @@
 #include "runtime/model/grammar/token_masks.h"
 #include "runtime/model/grammar/token_trie.h"
 #include "tests/runtime/model/grammar/grammar_fixture.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 namespace hearth::grammar {
 namespace {
@@ -42,7 +43,7 @@ std::vector<TokenId> AllowedByDefinition(Machine& machine, ConfigId config,
 
 TEST(TokenMasks, AreWhatTheMachineSaysOfEachToken) {
   const GrammarFixture fixture;
-  std::mt19937 random(42);
+  Random random(42);
   int steps = 0;
   for (int round = 0; round < 300; ++round) {
     const std::string schema = RandomSchema(random);
@@ -81,7 +82,7 @@ TEST(TokenMasks, ManyWaysAtOnceStayBounded) {
                     "}";
   }
   const std::string schema = R"({"anyOf":[{"type":"integer"},)" + alternatives + "]}";
-  std::mt19937 random(2);
+  Random random(2);
   const auto grammar = fixture.Compile(schema);
   Machine machine(grammar);
   ConfigId config = machine.Start();
@@ -119,7 +120,7 @@ TEST(GrammarConstraint, StopsOnlyWhereTheValueIsComplete) {
 
 TEST(GrammarConstraint, GoesBackToAnyTokenBefore) {
   const GrammarFixture fixture;
-  std::mt19937 random(5);
+  Random random(5);
   const auto grammar = fixture.Compile(kNested);
   for (const uint64_t budget : {uint64_t{1}, GrammarFixture::kBudgetBytes}) {
     const auto constraint = fixture.Constrain(grammar, budget);

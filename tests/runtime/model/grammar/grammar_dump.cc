@@ -3,7 +3,6 @@
 // [true, ...]}, where walks are texts of random walks over allowed tokens.
 #include <iostream>
 #include <optional>
-#include <random>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "runtime/base/status.h"
 #include "runtime/model/grammar/json_schema.h"
 #include "tests/runtime/model/grammar/grammar_fixture.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 int main() {
   using hearth::grammar::GrammarFixture;
@@ -24,7 +24,7 @@ int main() {
     if (!grammar.ok()) {
       answer["error"] = std::string(grammar.status().message());
     } else {
-      std::mt19937 random(request.value("seed", 1u));
+      hearth::grammar::Random random(request.value("seed", 1u));
       answer["walks"] = nlohmann::json::array();
       for (int i = 0; i < request.value("walks", 0); ++i) {
         const auto constraint = fixture.Constrain(*grammar);

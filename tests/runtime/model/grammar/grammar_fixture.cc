@@ -1,10 +1,10 @@
 #include "tests/runtime/model/grammar/grammar_fixture.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 #include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,13 +22,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-uint32_t Below(std::mt19937& random, uint32_t count) {
-  return std::uniform_int_distribution<uint32_t>(0, count - 1)(random);
-}
+uint32_t Below(Random& random, uint32_t count) { return random() % count; }
 
 // Ends a walk: of what may come, one that closes something.
-TokenId Closing(const GrammarFixture& fixture, std::span<const TokenId> allowed,
-                std::mt19937& random) {
+TokenId Closing(const GrammarFixture& fixture, std::span<const TokenId> allowed, Random& random) {
   std::vector<TokenId> closing;
   for (const TokenId token : allowed) {
     const std::string_view text = fixture.Text(token);
@@ -41,7 +38,7 @@ TokenId Closing(const GrammarFixture& fixture, std::span<const TokenId> allowed,
   return choices[Below(random, static_cast<uint32_t>(choices.size()))];
 }
 
-Json RandomText(std::mt19937& random) {
+Json RandomText(Random& random) {
   Json schema = {{"type", "string"}};
   switch (Below(random, 6)) {
     case 0:
@@ -66,7 +63,7 @@ Json RandomText(std::mt19937& random) {
   return schema;
 }
 
-Json RandomNumber(std::mt19937& random) {
+Json RandomNumber(Random& random) {
   Json schema = {{"type", Below(random, 2) == 0 ? "integer" : "number"}};
   const int64_t low = static_cast<int64_t>(Below(random, 4000)) - 2000;
   if (Below(random, 2) == 0) schema["minimum"] = low;
@@ -76,9 +73,9 @@ Json RandomNumber(std::mt19937& random) {
   return schema;
 }
 
-Json RandomNode(std::mt19937& random, int depth);
+Json RandomNode(Random& random, int depth);
 
-Json RandomObject(std::mt19937& random, int depth) {
+Json RandomObject(Random& random, int depth) {
   Json schema = {{"type", "object"}, {"properties", Json::object()}};
   Json required = Json::array();
   const std::vector<std::string> names = {"a", "b", "na\"me", "\xC3\xA9t\xC3\xA9", "list", "x y"};
@@ -96,7 +93,7 @@ Json RandomObject(std::mt19937& random, int depth) {
   return schema;
 }
 
-Json RandomArray(std::mt19937& random, int depth) {
+Json RandomArray(Random& random, int depth) {
   Json schema = {{"type", "array"}};
   if (Below(random, 4) == 0) {
     schema["prefixItems"] = {RandomNode(random, depth - 1), RandomNode(random, depth - 1)};
@@ -107,7 +104,7 @@ Json RandomArray(std::mt19937& random, int depth) {
   return schema;
 }
 
-Json RandomNode(std::mt19937& random, int depth) {
+Json RandomNode(Random& random, int depth) {
   const uint32_t kind = Below(random, depth > 0 ? 12 : 6);
   switch (kind) {
     case 0:
@@ -216,7 +213,7 @@ std::unique_ptr<GrammarConstraint> GrammarFixture::Constrain(std::shared_ptr<con
 }
 
 bool GrammarFixture::Accepts(const std::shared_ptr<const Grammar>& grammar, std::string_view text,
-                             std::mt19937& random) const {
+                             Random& random) const {
   const auto constraint = Constrain(grammar);
   while (!text.empty()) {
     const std::span<const uint64_t> mask = constraint->Allowed();
@@ -237,11 +234,11 @@ bool GrammarFixture::Accepts(const std::shared_ptr<const Grammar>& grammar, std:
 }
 
 bool GrammarFixture::Accepts(std::string_view schema, std::string_view text) const {
-  std::mt19937 random(1);
+  Random random(1);
   return Accepts(Compile(schema), text, random);
 }
 
-std::optional<std::string> GrammarFixture::Walk(GrammarConstraint& constraint, std::mt19937& random,
+std::optional<std::string> GrammarFixture::Walk(GrammarConstraint& constraint, Random& random,
                                                 uint32_t tokens_max) const {
   std::string text;
   for (uint32_t count = 0; count < tokens_max + 4000; ++count) {
@@ -278,6 +275,6 @@ std::vector<TokenId> TokensOf(std::span<const uint64_t> mask) {
   return tokens;
 }
 
-std::string RandomSchema(std::mt19937& random) { return RandomNode(random, 3).dump(); }
+std::string RandomSchema(Random& random) { return RandomNode(random, 3).dump(); }
 
 }  // namespace hearth::grammar

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "runtime/model/grammar/text_leaves.h"
 #include "runtime/model/grammar/token_masks.h"
 #include "runtime/model/grammar/token_trie.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 namespace hearth::grammar {
 
@@ -37,12 +37,12 @@ class GrammarFixture {
 
   // Whether `text` is a whole text of the schema, written in tokens that `random` chooses.
   bool Accepts(const std::shared_ptr<const Grammar>& grammar, std::string_view text,
-               std::mt19937& random) const;
+               Random& random) const;
   bool Accepts(std::string_view schema, std::string_view text) const;
-  // The text of a random walk over allowed tokens, which tends to an end after `tokens_max` of them.
+  // The text of a random walk over allowed tokens, which tends to an end after `tokens_max` tokens.
   // nullopt: it did not come to one. A dead end is a failure of the test.
-  std::optional<std::string> Walk(GrammarConstraint& constraint, std::mt19937& random,
-                   uint32_t tokens_max = 60) const;
+  std::optional<std::string> Walk(GrammarConstraint& constraint, Random& random,
+                                  uint32_t tokens_max = 60) const;
 
   std::string_view Text(TokenId token) const { return tokens_[static_cast<size_t>(token)]; }
   TokenId stop() const { return stop_; }
@@ -63,6 +63,6 @@ bool IsSet(std::span<const uint64_t> mask, TokenId token);
 std::vector<TokenId> TokensOf(std::span<const uint64_t> mask);
 
 // A schema of random shape, all of whose keywords are supported; some are never satisfied.
-std::string RandomSchema(std::mt19937& random);
+std::string RandomSchema(Random& random);
 
 }  // namespace hearth::grammar

@@ -1,8 +1,8 @@
+// Constrained decoding with the tokenizer that ships, end to end, and from several threads.
 #include "runtime/model/grammar/grammar_store.h"
 
 #include <cstdint>
 #include <memory>
-#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -18,11 +18,13 @@
 #include "runtime/model/tokenizer/tokenizer_json.h"
 #include "tests/runtime/model/grammar/grammar_fixture.h"
 #include "tests/runtime/model/grammar/schema_check.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 namespace hearth {
 namespace {
 
 using grammar::IsSet;
+using grammar::Random;
 using grammar::TokensOf;
 using grammar::WhyNot;
 using ::testing::HasSubstr;
@@ -61,7 +63,7 @@ bool AcceptsEncoded(TokenConstraint& constraint, const std::string& text) {
   return IsSet(constraint.Allowed(), 2);
 }
 
-std::string RandomAnswer(TokenConstraint& constraint, std::mt19937& random) {
+std::string RandomAnswer(TokenConstraint& constraint, Random& random) {
   std::vector<TokenId> tokens;
   for (int i = 0; i < 3000; ++i) {
     const std::vector<TokenId> allowed = TokensOf(constraint.Allowed());
@@ -82,7 +84,7 @@ std::string RandomAnswer(TokenConstraint& constraint, std::mt19937& random) {
 
 TEST(GrammarStore, FlashletWritesWhatTheSchemaWants) {
   const auto store = MakeStore();
-  std::mt19937 random(4);
+  Random random(4);
   for (int i = 0; i < 40; ++i) {
     const auto constraint = store->ForSchema(kPerson);
     ASSERT_TRUE(constraint.ok()) << constraint.status();
@@ -169,7 +171,7 @@ TEST(GrammarStore, ManyThreadsGetTheSameMasks) {
   const auto shared = MakeStore(options);
   const auto answers = [](GrammarStore& store, int seed) {
     std::string all;
-    std::mt19937 random(static_cast<uint32_t>(seed));
+    Random random(static_cast<uint32_t>(seed));
     for (int i = 0; i < 12; ++i) {
       const std::string schema = i % 3 == 0 ? kPerson
                                             : R"({"type": "array", "items": {"type": "string",

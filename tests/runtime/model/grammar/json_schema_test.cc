@@ -1,7 +1,7 @@
+// What schemas accept, refuse and are refused for; random walks against an independent check.
 #include "runtime/model/grammar/json_schema.h"
 
 #include <memory>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +15,7 @@
 #include "runtime/model/grammar/schema_rules.h"
 #include "tests/runtime/model/grammar/grammar_fixture.h"
 #include "tests/runtime/model/grammar/schema_check.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 // schema_containers.cc, schema_document.cc and schema_scalars.cc are parts of the compiler.
 
@@ -32,7 +33,7 @@ struct AcceptanceCase {
 void Check(const AcceptanceCase& c, const GrammarOptions& options = {}) {
   const GrammarFixture fixture;
   const auto grammar = fixture.Compile(c.schema, options);
-  std::mt19937 random(1);
+  Random random(1);
   for (const char* text : c.good) {
     EXPECT_EQ(WhyNot(c.schema, text), "") << c.schema << " with " << text;
     for (int tokenisation = 0; tokenisation < 20; ++tokenisation) {
@@ -143,16 +144,16 @@ TEST(JsonSchema, CombinationsAndReferences) {
              "required": ["v"], "additionalProperties": false}}})",
          {"[]", R"([{"v":1,"kids":[{"v":2},{"v":3,"kids":[]}]}])"},
          {R"([{"kids":[]}])", R"([{"v":1,"kids":[1]}])"}});
-  Check(
-      {R"({"type": "object", "properties": {"next": {"$ref": "#"}, "x": {"$ref": "#/properties/y~1z"},
+  Check({R"({"type": "object", "properties": {"next": {"$ref": "#"},
+             "x": {"$ref": "#/properties/y~1z"},
              "y/z": {"type": "boolean"}}, "additionalProperties": false})",
-       {"{}", R"({"next":{"next":{"x":true}}})"},
-       {R"({"next":null})"}});
+         {"{}", R"({"next":{"next":{"x":true}}})"},
+         {R"({"next":null})"}});
   Check({R"({"oneOf": [{"const": 1}, {"const": 2}, false]})", {"1", "2"}, {"3"}});
-  Check(
-      {R"({"allOf": [{"anyOf": [{"const": 1}, {"const": 2}]}, {"anyOf": [{"const": 2}, {"const": 3}]}]})",
-       {"2"},
-       {"1", "3"}});
+  Check({R"({"allOf": [{"anyOf": [{"const": 1}, {"const": 2}]},
+                       {"anyOf": [{"const": 2}, {"const": 3}]}]})",
+         {"2"},
+         {"1", "3"}});
   Check({"true", {"1", "{\"a\":[null,{\"b\":1.5}]}", "\"x\"", "[]"}, {"", "x", "[1"}});
   Check({"{}", {"false"}, {"nil"}});
 }
@@ -222,7 +223,8 @@ TEST(JsonSchema, RefusesByNameWithThePlace) {
        "no value of finite length"},
       {R"({"$ref": "#"})", kInvalid, "refers to itself"},
       {R"({"anyOf": [{"$ref": "#"}, {"type": "null"}]})", kInvalid, "refers to itself"},
-      {R"({"type": "object", "minProperties": 2, "maxProperties": 1, "properties": {"a": {}, "b": {}},
+      {R"({"type": "object", "minProperties": 2, "maxProperties": 1,
+           "properties": {"a": {}, "b": {}},
            "additionalProperties": false})",
        kInvalid, "no value"},
       {R"({"type": "object", "required": ["a"], "properties": {"b": {}},
@@ -269,7 +271,7 @@ TEST(JsonSchema, Limits) {
 // tokens too; no walk comes to a dead end.
 TEST(JsonSchema, RandomWalksThroughRandomSchemas) {
   const GrammarFixture fixture;
-  std::mt19937 random(20);
+  Random random(20);
   int compiled = 0;
   int ended = 0;
   for (int round = 0; round < 700; ++round) {

@@ -1,7 +1,7 @@
+// Leaves against brute force, parsers and lists of examples.
 #include <cmath>
 #include <cstdint>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +14,7 @@
 #include "runtime/model/grammar/dfa.h"
 #include "runtime/model/grammar/number_leaves.h"
 #include "runtime/model/grammar/text_leaves.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 // text_formats.cc is tested through FormatPattern.
 
@@ -27,7 +28,7 @@ DecimalBound Bound(std::string_view text, bool exclusive = false) {
 }
 
 TEST(IntegerDfa, ExactlyTheIntegersOfARange) {
-  std::mt19937 random(3);
+  Random random(3);
   for (int round = 0; round < 150; ++round) {
     const int64_t low = static_cast<int64_t>(random() % 2400) - 1200;
     const int64_t high = low + static_cast<int64_t>(random() % 600);
@@ -69,7 +70,7 @@ TEST(IntegerDfa, SpellingAndLimits) {
 }
 
 TEST(NumberDfa, ExactlyTheNumbersOfARange) {
-  std::mt19937 random(5);
+  Random random(5);
   const auto text_of = [](int64_t thousandths, int digits) {
     const int64_t magnitude = std::abs(thousandths);
     std::string text = (thousandths < 0 ? "-" : "") + std::to_string(magnitude / 1000);
@@ -140,7 +141,7 @@ TEST(Decimal, ReadsWhatJsonWrites) {
 // What the string leaf accepts of random bytes is what a JSON parser accepts.
 TEST(JsonString, AgreesWithAParser) {
   const auto leaves = CommonLeaves::Make();
-  std::mt19937 random(11);
+  Random random(11);
   const std::vector<std::string> parts = {"a",
                                           "\\",
                                           "\"",

@@ -1,7 +1,7 @@
+// Patterns against the standard library and by hand.
 #include "runtime/model/grammar/regex.h"
 
 #include <optional>
-#include <random>
 #include <regex>
 #include <string>
 #include <string_view>
@@ -14,6 +14,7 @@
 #include "runtime/model/grammar/nfa.h"
 #include "runtime/model/grammar/regex_escape.h"
 #include "runtime/model/grammar/text_leaves.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 namespace hearth::grammar {
 namespace {
@@ -75,7 +76,7 @@ TEST(Regex, AgreesWithTheStandardLibraryOnRandomTexts) {
                             "^[\\]a]+$",
                             "^(a|ab)(c|bcd)$"};
   const std::string alphabet = "abcd01._- \n]";
-  std::mt19937 random(7);
+  Random random(7);
   for (const char* pattern : patterns) {
     const std::regex expected(pattern, std::regex::ECMAScript);
     const std::optional<Dfa> dfa = DfaOf(pattern);

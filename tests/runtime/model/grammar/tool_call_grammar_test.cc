@@ -1,7 +1,7 @@
+// Which tool calls a grammar of tools lets through.
 #include "runtime/model/grammar/tool_call_grammar.h"
 
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/status.h"
 #include "tests/runtime/model/grammar/grammar_fixture.h"
+#include "tests/runtime/model/grammar/test_random.h"
 
 namespace hearth::grammar {
 namespace {
@@ -35,7 +36,7 @@ bool Accepts(const std::string& text, bool several = false,
   const GrammarFixture fixture;
   const auto grammar = CompileToolCalls(tools, several, {}, fixture.leaves(), {});
   HEARTH_CHECK(grammar.ok());
-  std::mt19937 random(3);
+  Random random(3);
   bool accepts = true;
   for (int i = 0; i < 8; ++i) accepts = accepts && fixture.Accepts(*grammar, text, random);
   return accepts;
@@ -115,7 +116,7 @@ TEST(ToolCallGrammar, MarksThatAreTokensAreWrittenAsTokens) {
 
 TEST(ToolCallGrammar, WalksAreCalls) {
   const GrammarFixture fixture;
-  std::mt19937 random(8);
+  Random random(8);
   const auto grammar = CompileToolCalls(Tools(), true, {}, fixture.leaves(), {});
   ASSERT_TRUE(grammar.ok());
   int ended = 0;

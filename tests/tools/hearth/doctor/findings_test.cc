@@ -1,3 +1,4 @@
+// Each trouble of a made-up machine has its finding, and a healthy one has none.
 #include "tools/hearth/doctor/findings.h"
 
 #include <algorithm>

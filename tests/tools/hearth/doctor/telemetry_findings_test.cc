@@ -1,3 +1,4 @@
+// What a made-up server measured beside a made-up plan.
 #include "tools/hearth/doctor/telemetry_findings.h"
 
 #include <algorithm>

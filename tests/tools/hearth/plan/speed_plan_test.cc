@@ -1,3 +1,6 @@
+// Plans of made-up machines: hand calculations, and what must hold of any. The probes of
+// tools/hearth/plan/machine_rates.cc and tools/hearth/doctor/read_facts.cc run in
+// plan_doctor_test.py.
 #include "tools/hearth/plan/speed_plan.h"
 
 #include <cstdio>
