@@ -56,13 +56,12 @@ struct ServeConfig {
   template <class Visitor>
   void Visit(Visitor&& v) {
     v("pack", pack, "folder that `hearth pack build` made", {.metavar = "DIR"});
-    v("host", host, "address to listen on; beyond this machine only with --api-keys",
-      {.metavar = "ADDRESS"});
+    v("host", host, "to listen on; beyond this machine: with --api-keys", {.metavar = "ADDRESS"});
     v("port", port, "0 = the system chooses", {.minimum = 0, .maximum = 65'535});
     v("unix_socket", unix_socket, "listen here instead, for this user only", {.metavar = "PATH"});
     v("model_name", model_name, "as clients call it; none: the folder's name", {.metavar = "NAME"});
     v("chat_template", chat_template, "Jinja template in place of the pack's", {.metavar = "FILE"});
-    v("context_tokens", context_tokens, "prompt and answer together, 0 = what the model can",
+    v("context_tokens", context_tokens, "prompt and answer, 0 = what the model can",
       {.minimum = 0, .maximum = 1 << 20});
     v("sequences", sequences, "requests computed at once", {.minimum = 1, .maximum = 256});
     v("spec", spec, "most tokens drafted per window, 0 = off", {.minimum = 0, .maximum = 8});
@@ -71,7 +70,7 @@ struct ServeConfig {
       {.minimum = 0, .maximum = 86'400});
     v("drain_sec", drain_sec, "at SIGTERM, time for what is being answered",
       {.minimum = 0, .maximum = 3'600});
-    v("log", log, "a line per request from info on; SIGHUP reads it anew from --config");
+    v("log", log, "info: a line per request; read anew at SIGHUP");
     v.Group("http");
     v("api_keys", api_keys, "who may ask: lines of `hearth key make`", {.metavar = "FILE"});
     v("open_network", open_network, "listen beyond this machine without keys");

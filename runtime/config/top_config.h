@@ -32,16 +32,14 @@ struct TopConfig {
 
   template <class Visitor>
   void Visit(Visitor&& v) {
-    v("url", url, "of hearth serve: http://HOST:PORT, https://HOST:PORT or unix:PATH",
-      {.metavar = "URL"});
+    v("url", url, "http(s)://HOST:PORT, unix:PATH", {.metavar = "URL"});
     v("key_file", key_file, "its first line is the server's API key", {.metavar = "FILE"});
     v("interval", interval, "seconds between two looks", {.minimum = 0.1, .maximum = 3600});
     v("once", once, "print one picture and end");
     v("replay", replay, "show what --record wrote, instead of a server", {.metavar = "FILE"});
     v("record", record, "write every snapshot as a line of JSON, too", {.metavar = "FILE"});
-    v("rows", rows, "of the picture that --once prints, 0 = the terminal's",
-      {.minimum = 0, .maximum = 1000});
-    v("columns", columns, "of the picture that --once prints, 0 = the terminal's",
+    v("rows", rows, "of what --once prints, 0 = the terminal's", {.minimum = 0, .maximum = 1000});
+    v("columns", columns, "of what --once prints, 0 = the terminal's",
       {.minimum = 0, .maximum = 1000});
     v("ascii", ascii, "no block characters, even where the locale has them");
     v("colour", colour, "of the picture that --once prints");

@@ -96,7 +96,9 @@ std::string CommandHelp(const CommandText& text, std::span<const Field> fields,
       absl::StrAppend(&help, text.notes, absl::EndsWith(text.notes, "\n") ? "" : "\n");
     }
   }
-  absl::StrAppend(&help, "and --json (results as one JSON object), --config FILE (TOML), --print-config, --help\n",
+  absl::StrAppend(&help,
+                  "and --json (results as one JSON object), --config FILE (TOML), "
+                  "--print-config, --help\n",
                   ToAbsl(kExitCodesHelp), "\n");
   return help;
 }

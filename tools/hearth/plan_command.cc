@@ -89,8 +89,8 @@ Command PlanCommand() {
       {.name = "plan",
        .summary = "what this machine will do with a model",
        .notes = "Measures RAM, the card, its link and the drive (seconds); a model needs no pack: "
-                "its shape does.\nThe range of tokens/s is that of what measured runs took beside "
-                "their bytes, and of the profile's texts."},
+                "its shape does.\nThe range of tokens/s is that of what passes take beside their "
+                "bytes,\nin part measured, in part estimated, and of the profile's texts."},
       Run);
 }
 

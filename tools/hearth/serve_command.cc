@@ -1,9 +1,10 @@
 // hearth serve: answers requests over HTTP.
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -54,9 +55,9 @@ uint64_t SystemRandom() {
 }
 
 int64_t UnixSeconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec;
 }
 
 std::string Url(const ServeConfig& config, uint16_t port) {
@@ -130,6 +131,7 @@ void TellReady(const ServeConfig& config, const ModelServerOptions& options, uin
 
 absl::Status Run(const ServeConfig& config, const CommandIo& io) {
   HEARTH_ASSIGN_OR_RETURN(const std::unique_ptr<SignalThread> signals, SignalThread::Create());
+  HEARTH_RETURN_IF_ERROR(CheckServing(config, io));
   HEARTH_ASSIGN_OR_RETURN(
       const ModelSession session,
       ModelSession::Open(config.pack, config.compute, config.cache, io, NeedsOf(config)));
@@ -150,7 +152,6 @@ absl::Status Run(const ServeConfig& config, const CommandIo& io) {
   signals->Start({.end =
                       [&](int signal) {
                         if (io.notice != nullptr) (void)io.notice->Send("STOPPING=1");
-                        if (io.notice != nullptr) (void)io.notice->Send("STOPPING=1");
                         log.Info(absl::StrCat(signal == SIGINT ? "SIGINT" : "SIGTERM",
                                               ": no more requests; those at hand have ",
                                               config.drain_sec, " s"));
@@ -158,7 +159,6 @@ absl::Status Run(const ServeConfig& config, const CommandIo& io) {
                       },
                   .reload = [&] { Reload(config, io.config_path, log, *server); }});
   TellReady(config, told, server->port(), io);
-  if (io.notice != nullptr) (void)io.notice->Send("READY=1");
   // Whoever started the server learns less where this fails; clients are served all the same.
   if (io.notice != nullptr) (void)io.notice->Send("READY=1");
   server->Serve();

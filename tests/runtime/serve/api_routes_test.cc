@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -36,12 +39,14 @@ class ScriptedService final : public CompletionService {
     if (end_at_once) sink->OnEnd({.finish = FinishReason::kStop});
     requests.push_back(std::move(request));
     sinks.push_back(std::move(sink));
+    ++submitted;
     return requests.size();
   }
   void Cancel(CompletionId id) override { cancelled.push_back(id); }
 
   absl::Status refusal;
   bool end_at_once = false;
+  std::atomic<size_t> submitted = 0;
   std::vector<CompletionRequest> requests;
   std::vector<std::shared_ptr<CompletionSink>> sinks;
   std::vector<CompletionId> cancelled;
@@ -76,16 +81,15 @@ class ApiRoutes : public testing::Test {
       request.path.resize(query);
     }
     routes_.Handle(std::move(request), client);
-    bool reached = false;
-    while (!tasks_->Add([&] { reached = true; })) std::this_thread::yield();
-    Wait([&] { return reached; });
+    std::promise<void> reached;
+    while (!tasks_->Add([&] { reached.set_value(); })) std::this_thread::yield();
+    reached.get_future().wait();
     return client;
   }
   template <class Condition>
   static void Wait(const Condition& condition) {
-    for (int i = 0; i < 20'000 && !condition(); ++i) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     ASSERT_TRUE(condition());
   }
   static nlohmann::json JsonOf(const RecordingClient& client) {
@@ -107,7 +111,8 @@ class ApiRoutes : public testing::Test {
 constexpr char kAsk[] =
     R"({"enable_thinking": false, "messages": [{"role": "user", "content": "hi"}]})";
 constexpr char kStream[] =
-    R"({"stream": true, "enable_thinking": false, "messages": [{"role": "user", "content": "hi"}]})";
+    R"({"stream": true, "enable_thinking": false,
+        "messages": [{"role": "user", "content": "hi"}]})";
 
 TEST_F(ApiRoutes, AnAnswerIsSentWholeWhenItIsOver) {
   const auto client = Ask("POST", "/v1/chat/completions", kAsk);
@@ -258,7 +263,7 @@ TEST_F(ApiRoutes, AFullPoolIsToldAtOnce) {
     release = true;
   }
   wake.notify_all();
-  Wait([&] { return service_.sinks.size() >= 7; });
+  Wait([&] { return service_.submitted >= 7; });
   tasks_->Stop();
   EXPECT_FALSE(tasks_->Add([] {}));
 }

@@ -197,7 +197,8 @@ class ServeLoad(unittest.IsolatedAsyncioTestCase):
 
     async def test_3_killed_processes_dawdlers_and_rubbish_do_not_hold_it_up(self):
         expected = await self.alone()
-        code = ("import socket,sys,time\ns=socket.create_connection(('127.0.0.1',int(sys.argv[1])))\n"
+        code = ("import socket,sys,time\n"
+                "s=socket.create_connection(('127.0.0.1',int(sys.argv[1])))\n"
                 "s.sendall(bytes.fromhex(sys.argv[2]))\ns.recv(64)\ntime.sleep(60)\n")
         killed = [subprocess.Popen([sys.executable, "-c", code, str(self.server.port),
                                     request_of(body_of(q, tokens=1500)).hex()])

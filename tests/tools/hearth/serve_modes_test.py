@@ -96,8 +96,9 @@ class ServeModes(unittest.TestCase):
         cls.folder = pathlib.Path(cls.temporary.name)
         cls.pack = cls.folder / "flashlet.pack"
         build_flashlet(SOURCE, cls.pack)
-        done = hearth("run", "--pack", cls.pack, "--chat", "--prompt", ASK["messages"][0]["content"],
-                      "--max-tokens", ASK["max_tokens"], "--json")
+        question = ASK["messages"][0]["content"]
+        done = hearth("run", "--pack", cls.pack, "--chat", "--prompt", question, "--max-tokens",
+                      ASK["max_tokens"], "--json")
         assert done.returncode == OK, done.stderr
         cls.expected = json.loads(done.stdout)["text"]
 

@@ -108,7 +108,7 @@ class WindowTrace(unittest.TestCase):
                       "--rows", "1,4", "--slots", "25%,50%", "--windows", 3, "--warm-up-windows", 2,
                       "--device", "cpu", "--scratch", self.dir, "--trace-window", self.file)
         self.assertEqual(done.returncode, OK, done.stderr)
-        self.assertIn("50% slots, 4 rows, window 2", self.check()[0])
+        self.assertIn("50% slots, 4 rows, auto over the link, window 2", self.check()[0])
 
     def test_what_cannot_be_is_refused_before_anything_is_loaded(self):
         done = self.run_model("--trace-window", self.dir / "no/such/trace.json", code=NOT_FOUND)

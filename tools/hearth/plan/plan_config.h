@@ -31,13 +31,11 @@ struct PlanConfig {
   template <class Visitor>
   void Visit(Visitor&& v) {
     v("pack", pack, "plan for this pack, in its own formats", {.metavar = "DIR"});
-    v("model", model, "plan for a model of this shape, without a pack",
-      {.metavar = "flash-next|flashlet|small"});
+    v("model", model, "its shape, without a pack", {.metavar = "flash-next|flashlet|small"});
     v("quant", quant, "of its experts", {.metavar = "nvfp4,xt3,.."});
     v("profile", profile, "of routing: how often experts are chosen", {.metavar = "FILE"});
     v("device", device, "cpu leaves a card out", {.metavar = "auto|cpu"});
-    v("drive", drive,
-      "to measure: a large file on it, or a folder, where 256 MiB are written for it",
+    v("drive", drive, "to measure: a large file, or a folder, where 256 MiB are written",
       {.metavar = "FILE|DIR"});
     v("ram_budget", ram_budget, "of RAM; none: all that is free", {.metavar = "SIZE"});
     v("vram_reserve", vram_reserve, "of the card's memory that slots leave free",

@@ -23,9 +23,10 @@ namespace {
 constexpr uint64_t kWorkBytes = 512_MiB;  // buffers, code, the tokenizer, queues
 constexpr uint64_t kCardWorkBytes = 1_GiB;
 
-// What measured windows took beyond their floor. Processor: decoding ran at 1.06 to 1.5 times its
-// floor. Card: each layer's launches follow one another, 40 to 90 us of them, and kernels read at
-// 0.75 to 1 of the measured rate. Drive: single experts come at 0.6 to 1 of the rate of many.
+// What windows take beyond their floor. Measured: decoding on a processor at 1.06 to 1.5 times its
+// floor; on a card 65 to 100 us a layer of launches that follow one another. Estimated: 40 us where
+// those get fewer, a card's kernels at 0.75 to 1 of its copy rate, single experts from a drive at
+// 0.6 to 1 of the rate of many.
 struct Cost {
   double dram_factor;
   double card_factor;
