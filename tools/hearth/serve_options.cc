@@ -29,9 +29,8 @@ absl::StatusOr<HttpServerOptions> HttpOptionsOf(const ServeConfig& config, const
   http.tls = {.certificate_path = config.tls_certificate, .key_path = config.tls_key};
   http.limits.connections_max = config.connections;
   // Everything on this machine is one peer, a proxy too.
-  http.limits.connections_per_peer_max =
-      std::max(std::min(http.limits.connections_per_peer_max, config.connections),
-               config.connections / 2);
+  http.limits.connections_per_peer_max = std::max(
+      std::min(http.limits.connections_per_peer_max, config.connections), config.connections / 2);
   http.limits.body_bytes_max = config.body_bytes_max;
   http.limits.bodies_bytes_max = std::max(http.limits.bodies_bytes_max, config.body_bytes_max);
   http.allow_network_without_keys = config.open_network;

@@ -63,9 +63,8 @@ absl::StatusOr<CudaBackendBytes> PlanCudaBackend(const ModelGeometry& geometry,
 
 // Keys and values of a position in one layer; of images of sequences, too.
 constexpr uint64_t CudaPositionBytes(const AttentionGeometry& attention, KvFormat kv_format) {
-  const uint64_t head_bytes = kv_format == KvFormat::kInt8
-                                  ? attention.head_dim + sizeof(float)
-                                  : attention.head_dim * uint64_t{2};
+  const uint64_t head_bytes = kv_format == KvFormat::kInt8 ? attention.head_dim + sizeof(float)
+                                                           : attention.head_dim * uint64_t{2};
   return 2 * attention.kv_head_count * head_bytes;
 }
 

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -16,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "runtime/base/clock.h"
 #include "runtime/serve/answer_stream.h"
 #include "runtime/serve/server_log.h"
 #include "runtime/serve/task_pool.h"
@@ -88,8 +88,10 @@ class ApiRoutes : public testing::Test {
   }
   template <class Condition>
   static void Wait(const Condition& condition) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!condition() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    constexpr int64_t kPatienceNs = 20'000'000'000;
+    SteadyClock clock;
+    const int64_t end_ns = clock.NowNs() + kPatienceNs;
+    while (!condition() && clock.NowNs() < end_ns) std::this_thread::yield();
     ASSERT_TRUE(condition());
   }
   static nlohmann::json JsonOf(const RecordingClient& client) {

@@ -224,7 +224,8 @@ inline std::string PostText(std::string_view body, std::string_view headers = ""
 }
 
 inline void Echo(HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
-  writer->Send({.content_type = "text/plain", .body = request.method + " " + request.body});
+  writer->Send(
+      {.content_type = "text/plain", .body = request.method + " " + request.body, .headers = {}});
 }
 
 }  // namespace hearth
