@@ -80,10 +80,13 @@ class Server:
     def __init__(self, folder):
         pack = folder / "flashlet.pack"
         build_flashlet(SOURCE, pack)
+        # Under AddressSanitizer what was freed is kept for a while: little of it, so that a leak shows.
+        options = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=8"
         self.process = subprocess.Popen(
             [HEARTH, "serve", "--pack", str(pack), "--port", "0", "--json", "--log", "error",
              "--sequences", "8", "--slots", "40%", "--context-tokens", "2048"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=dict(os.environ, ASAN_OPTIONS=options))
         self.port = json.loads(self.process.stdout.readline())["port"]
 
     async def open(self):
