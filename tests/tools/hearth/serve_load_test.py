@@ -80,7 +80,7 @@ class Server:
     def __init__(self, folder):
         pack = folder / "flashlet.pack"
         build_flashlet(SOURCE, pack)
-        # Under AddressSanitizer what was freed is kept for a while: little of it, so that a leak shows.
+        # AddressSanitizer keeps what was freed for a while: little of it, so that a leak shows.
         options = os.environ.get("ASAN_OPTIONS", "") + ":quarantine_size_mb=8"
         self.process = subprocess.Popen(
             [HEARTH, "serve", "--pack", str(pack), "--port", "0", "--json", "--log", "error",
