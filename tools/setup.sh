@@ -23,7 +23,7 @@ packages=(
   liburing-dev libhwloc-dev libtbb-dev libmimalloc-dev
   libgtest-dev libgmock-dev libbenchmark-dev python3 python3-numpy
 )
-test_packages=(curl python3-jinja2 clang-format-14)
+test_packages=(curl openssl python3-jinja2 clang-format-14)
 client_packages=("openai==3.57.0" "anthropic==2.14.0")
 full_packages=(clang-19 clang-tidy-19 clang-format-19 lld-19 libclang-rt-19-dev)
 
